@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/topic"
+)
+
+// Config of a node. Start from [DefaultConfig]; the zero value is not valid.
+type Config struct {
+	NodeID    topic.NodeID // from 1 on
+	ClusterID string       // of the data directory
+	Dir       string       // the data directory; partitions live in its "topics"
+
+	DefaultPartitions  int  // topics.partitions: of a topic made without a number
+	DefaultReplication int  // topics.replication: 0 takes min(3, nodes at that time)
+	AutoCreate         bool // topics.auto_create: produce to an unknown topic makes it
+
+	MaxTopicPartitions int // topics.max_partitions: the most partitions of one topic
+	MaxPartitions      int // node.max_partitions: the most partitions of this node
+	MaxTopics          int // topics.max_per_principal: the most topics that one principal may have
+
+	IdempotencyWindow time.Duration // idempotency.window: how long a retry is recognised
+	IdempotencyKeys   int           // idempotency.max_keys: the most keys that the node keeps, oldest leave first
+
+	TailBytes     int64 // cache.tail_bytes: of recent batches that readers at the tail share, in the whole node
+	InFlightBytes int64 // produce.in_flight_bytes: of appends that wait for the log or the disk, in the whole node
+	QueuedAppends int   // produce.queue: appends that may wait in front of one partition
+
+	OpenAtOnce int           // start.parallel: partitions that are opened at the same time
+	DiskLimit  time.Duration // storage.stall: a write or sync that takes longer ends the node
+	StopLimit  time.Duration // stop.timeout: the longest wait for appends in flight while stopping
+}
+
+// DefaultConfig is what `weir serve` runs with when nothing is configured.
+func DefaultConfig() Config {
+	return Config{
+		NodeID:             1,
+		Dir:                "weir-data",
+		DefaultPartitions:  1,
+		AutoCreate:         true,
+		MaxTopicPartitions: 1000,
+		MaxPartitions:      8000,
+		MaxTopics:          1000,
+		IdempotencyWindow:  10 * time.Minute,
+		IdempotencyKeys:    1_000_000,
+		TailBytes:          64 << 20,
+		InFlightBytes:      256 << 20,
+		QueuedAppends:      1024,
+		OpenAtOnce:         8,
+		DiskLimit:          5 * time.Second,
+		StopLimit:          10 * time.Second,
+	}
+}
+
+// Validate reports every mistake at once, each with the name of its setting.
+func (c Config) Validate() error {
+	var mistakes []error
+	check := func(ok bool, setting, format string, args ...any) {
+		if !ok {
+			mistakes = append(mistakes, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(c.NodeID >= 1, "node.id", "%d: must be at least 1", c.NodeID)
+	check(c.ClusterID != "", "cluster.id", "must not be empty")
+	check(c.Dir != "" && filepath.Clean(c.Dir) != "/", "data", "%q: must name a directory of weir's own", c.Dir)
+	check(c.MaxTopicPartitions >= 1, "topics.max_partitions", "%d: must be at least 1", c.MaxTopicPartitions)
+	check(c.DefaultPartitions >= 1 && c.DefaultPartitions <= max(c.MaxTopicPartitions, 1), "topics.partitions",
+		"%d: must be from 1 to topics.max_partitions (%d)", c.DefaultPartitions, c.MaxTopicPartitions)
+	check(c.DefaultReplication >= 0, "topics.replication", "%d: must be at least 1, or 0 for as many as there are nodes, up to 3", c.DefaultReplication)
+	check(c.MaxPartitions >= 1, "node.max_partitions", "%d: must be at least 1", c.MaxPartitions)
+	check(c.MaxTopics >= 1, "topics.max_per_principal", "%d: must be at least 1", c.MaxTopics)
+	check(c.IdempotencyWindow >= time.Second && c.IdempotencyWindow <= 7*24*time.Hour, "idempotency.window",
+		"%v: must be from 1s to 168h", c.IdempotencyWindow)
+	check(c.IdempotencyKeys >= 1000, "idempotency.max_keys", "%d: must be at least 1000", c.IdempotencyKeys)
+	check(c.TailBytes >= 0, "cache.tail_bytes", "%d: must not be negative", c.TailBytes)
+	check(c.InFlightBytes >= 2*topic.MostMaxMessageBytes, "produce.in_flight_bytes", "%d: must be at least %d, two of the largest batches",
+		c.InFlightBytes, 2*topic.MostMaxMessageBytes)
+	check(c.QueuedAppends >= 1, "produce.queue", "%d: must be at least 1", c.QueuedAppends)
+	check(c.OpenAtOnce >= 1, "start.parallel", "%d: must be at least 1", c.OpenAtOnce)
+	check(c.DiskLimit >= 100*time.Millisecond, "storage.stall", "%v: must be at least 100ms", c.DiskLimit)
+	check(c.StopLimit > 0, "stop.timeout", "%v: must be more than 0", c.StopLimit)
+	if len(mistakes) > 0 {
+		return fault.New("broker.Config", fault.Validation, nil, errors.Join(mistakes...))
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+// Package broker is the floor where partitions live: a node with its partitions, the goroutines that
+// own them, and the calls that the doors make.
+//
+// A [Node] is made by [New] and lives for one [Node.Run]:
+//
+//	node, err := broker.New(broker.DefaultConfig(), broker.Deps{FS: vfs.OS, Cluster: quorum, Logger: logger})
+//	...
+//	err = node.Run(ctx) // returns after every log is closed; an error is one of the disk
+//
+// Every partition has one owner goroutine, which alone appends to the log and steps the partition's
+// replica.Machine, and one syncer beside it, so that one fsync serves everyone who waits. Readers
+// never meet a writer's lock. Both goroutines start with the partition's first append and end when
+// it has been idle for a while.
+//
+// What a caller may rely on:
+//
+//   - A record whose result has no error is stored at its offset, as safely as the acks asked for.
+//   - An error of any kind but Timeout means that the record will never be readable.
+//   - Timeout means that nobody knows.
+//   - No reader gets a record at or above the high watermark.
+package broker
