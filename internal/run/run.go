@@ -3,6 +3,7 @@
 // A [Group] is a set of tasks that live and die together: when one returns an error or panics, the
 // group's context ends, and [Group.Wait] returns after every task has. A panic becomes an error with
 // its stack, so one broken connection handler does not end the process unless its owner says so.
+// A [Stack] is tasks that build upon each other, started upwards and stopped downwards.
 package run
 
 import (
