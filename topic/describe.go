@@ -16,6 +16,7 @@ type PartitionDescription struct {
 	Partition Partition
 	Leader    NodeID // 0: none
 	Epoch     Epoch
+	Changes   PartitionEpoch // of leader and in-sync set, so far
 	Replicas  []NodeID
 	InSync    []NodeID
 }

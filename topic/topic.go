@@ -106,6 +106,10 @@ type Epoch int32
 // NoEpoch stands where no epoch is known.
 const NoEpoch Epoch = -1
 
+// PartitionEpoch counts the changes of one partition's leader and in-sync set. Whoever proposes a
+// change names the one that it saw, so a decision made on an old picture is refused.
+type PartitionEpoch int32
+
 // Mark says where a log ends: the epoch of its last record, and the offset after it.
 type Mark struct {
 	Epoch Epoch
