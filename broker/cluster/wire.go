@@ -1,0 +1,3 @@
+package cluster
+
+type writer struct{ b []byte }
