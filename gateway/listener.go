@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirlog/weir/gateway/problem"
+	"github.com/weirlog/weir/internal/fault"
+)
+
+// listener accepts connections within the caps and knows every one that is open.
+type listener struct {
+	net.Listener
+	cfg     Config
+	logger  *slog.Logger
+	metrics *metrics
+	closed  chan struct{}
+	once    sync.Once
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	addresses map[netip.Addr]int // of connections that are not loopback
+}
+
+func (s *Server) listen(ctx context.Context) (*listener, error) {
+	var lc net.ListenConfig
+	inner, err := lc.Listen(ctx, "tcp", s.cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	return &listener{
+		Listener: inner, cfg: s.cfg, logger: s.logger, metrics: s.metrics, closed: make(chan struct{}),
+		conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{},
+	}, nil
+}
+
+// Accept waits for a connection that the caps allow. An error of the machine, such as too many open
+// files, is waited out: a node that loses its door for it would not come back by itself.
+func (l *listener) Accept() (net.Conn, error) {
+	pause := 5 * time.Millisecond
+	for {
+		c, err := l.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil, io.EOF // the engine's word for "closed"
+		}
+		if err != nil {
+			l.logger.Error("accepting a connection failed", "err", err)
+			select {
+			case <-time.After(pause):
+			case <-l.closed:
+				return nil, io.EOF
+			}
+			pause = min(2*pause, time.Second)
+			continue
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			_ = c.Close()
+			return nil, errors.New("the listener gave a connection that is not TCP")
+		}
+		if taken, why := l.take(tcp); taken != nil {
+			return taken, nil
+		} else if why != nil {
+			refuse(tcp, why)
+		}
+	}
+}
+
+// take registers a connection, or says why it is one too many.
+func (l *listener) take(tcp *net.TCPConn) (*conn, error) {
+	remote, err := netip.ParseAddrPort(tcp.RemoteAddr().String())
+	if err != nil {
+		_ = tcp.Close()
+		return nil, nil // it was gone before it was accepted
+	}
+	// What the kernel buffers for a reader that has stopped counts too: by itself it grows to megabytes.
+	_ = tcp.SetWriteBuffer(l.cfg.SendBufferBytes)
+	c := &conn{TCPConn: tcp, l: l, address: remote.Addr().Unmap(), patience: l.cfg.WriteTimeout}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) >= l.cfg.Connections {
+		return nil, fault.Newf("gateway.Accept", fault.Overloaded, nil, "the node has %d connections, its most", l.cfg.Connections)
+	}
+	if !c.address.IsLoopback() {
+		if l.addresses[c.address] >= l.cfg.AddressConnections {
+			return nil, fault.Newf("gateway.Accept", fault.Overloaded, nil, "%s has %d connections to this node, the most for one address", c.address, l.cfg.AddressConnections)
+		}
+		l.addresses[c.address]++
+	}
+	l.conns[c] = struct{}{}
+	l.metrics.connections.Set(float64(len(l.conns)))
+	return c, nil
+}
+
+func (l *listener) drop(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, here := l.conns[c]; !here {
+		return
+	}
+	delete(l.conns, c)
+	if !c.address.IsLoopback() {
+		if l.addresses[c.address]--; l.addresses[c.address] == 0 {
+			delete(l.addresses, c.address)
+		}
+	}
+	l.metrics.connections.Set(float64(len(l.conns)))
+}
+
+// Close stops accepting; connections stay open.
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+func (l *listener) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// closeAll closes what is still open, so that whoever reads or writes there returns.
+func (l *listener) closeAll() {
+	l.mu.Lock()
+	left := make([]*conn, 0, len(l.conns))
+	for c := range l.conns {
+		left = append(left, c)
+	}
+	l.mu.Unlock()
+	for _, c := range left {
+		_ = c.TCPConn.Close()
+		l.drop(c)
+	}
+}
+
+// refuse answers a connection before any request of it was read.
+func refuse(tcp *net.TCPConn, why error) {
+	p := problem.Of(why)
+	body := p.Append(nil, problem.Place{})
+	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + problem.MediaType + "\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
+		strconv.Itoa(len(body)) + "\r\n\r\n"
+	_ = tcp.SetWriteDeadline(now().Add(time.Second)) // a new connection's buffer is empty: this does not wait
+	_, _ = tcp.Write(append([]byte(head), body...))
+	_ = tcp.Close()
+}
+
+// conn is a connection with patience: a write that makes no progress ends, however long the answer is.
+// One goroutine reads it and one writes it, as the engine does.
+type conn struct {
+	*net.TCPConn
+	l        *listener
+	address  netip.Addr
+	patience time.Duration // the longest time that a client may take no byte
+
+	armed  time.Time // when the write deadline was last set; the writer's
+	manual bool      // the write deadline is somebody else's: it is left alone; the writer's
+
+	// idle is called, in the reader's goroutine, when a read found nothing for idleAfter, before it
+	// waits on for up to idleMost. A streamed body uses it to store what it has. nil: reads just wait.
+	idle     func()
+	idleMost time.Duration
+
+	linger bool // read a little more before closing, so that the client sees the answer and not a reset
+	once   sync.Once
+}
+
+const (
+	idleAfter     = 10 * time.Millisecond // of silence before a stream counts as idle
+	writePiece    = 256 << 10             // bytes that get a deadline of their own
+	lingerMost    = 4 << 20
+	lingerTimeout = 2 * time.Second
+)
+
+// Read waits for bytes; see idle.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.idle == nil {
+		return c.TCPConn.Read(p)
+	}
+	if err := c.SetReadDeadline(now().Add(idleAfter)); err != nil {
+		return 0, err
+	}
+	n, err := c.TCPConn.Read(p)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	c.idle()
+	if err := c.SetReadDeadline(now().Add(c.idleMost)); err != nil {
+		return 0, err
+	}
+	return c.TCPConn.Read(p)
+}
+
+// Write writes p in pieces, each with the whole patience.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.manual {
+		return c.TCPConn.Write(p)
+	}
+	written := 0
+	for {
+		piece := p[written:min(len(p), written+writePiece)]
+		// Not for every small answer: a second more or less of patience does no harm.
+		if t := now(); t.Sub(c.armed) > time.Second || len(p) > writePiece {
+			if err := c.TCPConn.SetWriteDeadline(t.Add(c.patience)); err != nil {
+				return written, err
+			}
+			c.armed = t
+		}
+		n, err := c.TCPConn.Write(piece)
+		written += n
+		if err != nil || written == len(p) {
+			return written, err
+		}
+	}
+}
+
+// SetWriteDeadline hands the write deadline to the caller; the zero time hands it back.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.manual = !t.IsZero()
+	c.armed = time.Time{}
+	return c.TCPConn.SetWriteDeadline(t)
+}
+
+// SetDeadline sets both deadlines.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.manual = !t.IsZero()
+	c.armed = time.Time{}
+	return c.TCPConn.SetDeadline(t)
+}
+
+// Close closes the connection; where asked to, after it has given the client the chance to read the answer.
+func (c *conn) Close() error {
+	var err error
+	c.once.Do(func() {
+		if c.linger {
+			c.readOn()
+		}
+		err = c.TCPConn.Close()
+		c.l.drop(c)
+	})
+	return err
+}
+
+// readOn takes what a client that was refused still sends. A kernel answers unread bytes with a reset,
+// which would destroy the answer on its way.
+func (c *conn) readOn() {
+	if c.CloseWrite() != nil || c.SetReadDeadline(now().Add(lingerTimeout)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, onlyReader{c.TCPConn}, lingerMost)
+}
+
+// onlyReader hides the other methods, so that a copy uses a buffer and not splice.
+type onlyReader struct{ io.Reader }
