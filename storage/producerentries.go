@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// entries is one half of a producer table with the bounds that it keeps: the ordinary producers, or
+// producerEntries is one half of a producer table with the bounds that it keeps: the ordinary producers, or
 // the idempotency keys. The table's lock guards it.
-type entries struct {
+type producerEntries struct {
 	byID   map[int64]producer
 	order  []aged        // oldest first; an entry that was refreshed since has another one behind
 	keep   time.Duration // an entry is forgotten this long after its last batch
@@ -24,7 +24,7 @@ type aged struct {
 }
 
 // put adds or replaces an entry and keeps the bounds: the oldest go first.
-func (e *entries) put(id int64, entry producer) {
+func (e *producerEntries) put(id int64, entry producer) {
 	_, known := e.byID[id]
 	e.byID[id] = entry
 	e.order = append(e.order, aged{id, entry.at})
@@ -42,13 +42,13 @@ func (e *entries) put(id int64, entry producer) {
 	}
 }
 
-func (e *entries) stale(a aged) bool {
+func (e *producerEntries) stale(a aged) bool {
 	entry, ok := e.byID[a.id]
 	return !ok || entry.at != a.at
 }
 
 // dropOldest forgets the entry whose last batch is the oldest.
-func (e *entries) dropOldest() bool {
+func (e *producerEntries) dropOldest() bool {
 	for len(e.order) > 0 {
 		oldest := e.order[0]
 		e.order = e.order[1:]
@@ -60,7 +60,7 @@ func (e *entries) dropOldest() bool {
 	return false
 }
 
-func (e *entries) drop(id int64) {
+func (e *producerEntries) drop(id int64) {
 	delete(e.byID, id)
 	if e.budget != nil {
 		e.budget.used.Add(-1)
@@ -68,7 +68,7 @@ func (e *entries) drop(id int64) {
 }
 
 // expire forgets the entries that are out of their time.
-func (e *entries) expire(now time.Time) {
+func (e *producerEntries) expire(now time.Time) {
 	before := now.Add(-e.keep).UnixMilli()
 	for len(e.order) > 0 && (e.order[0].at <= before || e.stale(e.order[0])) {
 		if !e.stale(e.order[0]) {
@@ -79,7 +79,7 @@ func (e *entries) expire(now time.Time) {
 }
 
 // fill puts many entries, those that are kept longest last.
-func (e *entries) fill(byID map[int64]producer) {
+func (e *producerEntries) fill(byID map[int64]producer) {
 	ids := slices.SortedFunc(maps.Keys(byID), func(a, b int64) int {
 		return cmp.Or(cmp.Compare(byID[a].at, byID[b].at), cmp.Compare(a, b))
 	})
@@ -88,7 +88,7 @@ func (e *entries) fill(byID map[int64]producer) {
 	}
 }
 
-func (e *entries) clear() {
+func (e *producerEntries) clear() {
 	if e.budget != nil {
 		e.budget.used.Add(int64(-len(e.byID)))
 	}

@@ -87,8 +87,8 @@ type Producers struct {
 	cfg ProducerConfig
 
 	mu     sync.Mutex // guards all below
-	plain  entries
-	keyed  entries
+	plain  producerEntries
+	keyed  producerEntries
 	staged []undo // what to take back, oldest first
 }
 
@@ -141,13 +141,13 @@ func NewProducers(cfg ProducerConfig) *Producers {
 }
 
 // empty returns two tables that hold nothing, with their bounds.
-func (p *Producers) empty() (plain, keyed entries) {
-	plain = entries{byID: map[int64]producer{}, keep: p.cfg.Silence, most: p.cfg.Producers}
-	keyed = entries{byID: map[int64]producer{}, keep: p.cfg.Window, budget: p.cfg.Keys}
+func (p *Producers) empty() (plain, keyed producerEntries) {
+	plain = producerEntries{byID: map[int64]producer{}, keep: p.cfg.Silence, most: p.cfg.Producers}
+	keyed = producerEntries{byID: map[int64]producer{}, keep: p.cfg.Window, budget: p.cfg.Keys}
 	return plain, keyed
 }
 
-func (p *Producers) of(id int64) *entries {
+func (p *Producers) of(id int64) *producerEntries {
 	if Keyed(id) {
 		return &p.keyed
 	}
@@ -335,7 +335,7 @@ func (p *Producers) Become(rebuilt *Producers) {
 	rebuilt.mu.Lock()
 	defer rebuilt.mu.Unlock()
 	plain, keyed := p.empty()
-	for _, move := range []struct{ from, was, to *entries }{
+	for _, move := range []struct{ from, was, to *producerEntries }{
 		{&rebuilt.plain, &p.plain, &plain}, {&rebuilt.keyed, &p.keyed, &keyed},
 	} {
 		for id, entry := range move.from.byID {

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package storage
+
+func bootID() string { return "" }
