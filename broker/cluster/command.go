@@ -96,7 +96,8 @@ const (
 	MaxPartitionsPerNode       = 8_000 // replicas of partitions
 	MaxTopicsPerPrincipal      = 1_000
 	MaxEntries                 = 100_000
-	MaxEntryBytes              = 256 << 10
+	MaxEntryBytes              = 256 << 10 // of one value
+	MaxEntriesBytes            = 64 << 20  // of all values
 	MaxEntryNameBytes          = 1_000
 	MaxCommandsRemembered      = 4_096
 	MaxDeletedTopicsRemembered = 16_384
@@ -115,4 +116,6 @@ type Result struct {
 	Topic *Topic
 	// Incarnation of the node, for RegisterNode.
 	Incarnation topic.Incarnation
+
+	deletes bool // Topic is gone with this command
 }

@@ -15,9 +15,11 @@ type Image struct {
 	topics     table[topic.Name, *Topic]
 	names      table[topic.ID, topic.Name] // of the topics that live
 	deleted    table[topic.ID, uint64]     // id of a deleted topic -> version at its end
+	deletions  table[uint64, topic.ID]     // the same the other way round, to forget the oldest
 	entries    table[entryKey, *Entry]
 	creators   table[string, int] // principal -> topics that count for it; derived
 	partitions int                // of all topics; derived
+	entryBytes int                // of all values of entries; derived
 }
 
 // Node is a member of the cluster.

@@ -103,6 +103,32 @@ func (t *table[K, V]) join(at int) {
 	t.chunks = slices.Delete(t.chunks, at+1, at+2)
 }
 
+// rows builds a table from rows that come in order.
+type rows[K comparable, V any] struct{ table table[K, V] }
+
+func builder[K comparable, V any](empty table[K, V]) *rows[K, V] { return &rows[K, V]{empty} }
+
+// add appends a row. One that is not above the last is a mistake in what r reads.
+func (b *rows[K, V]) add(r *reader, key K, value V) {
+	if r.err != nil {
+		return
+	}
+	t := &b.table
+	if t.count > 0 {
+		last := t.chunks[len(t.chunks)-1]
+		if t.compare(last.keys[len(last.keys)-1], key) >= 0 {
+			r.fail(errOrder)
+			return
+		}
+	}
+	if t.count%chunkMost == 0 {
+		t.chunks = append(t.chunks, &chunk[K, V]{keys: make([]K, 0, chunkMost), values: make([]V, 0, chunkMost)})
+	}
+	last := t.chunks[len(t.chunks)-1]
+	last.keys, last.values = append(last.keys, key), append(last.values, value)
+	t.count++
+}
+
 // mapped returns a table with the same keys and other values. Chunks in which change reports no
 // change are shared.
 func (t table[K, V]) mapped(change func(V) (V, bool)) table[K, V] {
