@@ -20,8 +20,11 @@ func syncFile(f *os.File) error {
 			}
 		}
 	})
-	if failed != nil {
-		failed = &os.PathError{Op: "fdatasync", Path: f.Name(), Err: failed}
+	if err != nil {
+		failed = os.ErrClosed // the only reason for which Control does not run
 	}
-	return errors.Join(err, failed)
+	if failed != nil {
+		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: failed}
+	}
+	return nil
 }
