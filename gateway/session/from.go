@@ -1,0 +1,90 @@
+package session
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/topic"
+)
+
+// From says where a reader begins. The zero From is the beginning of the log.
+type From struct {
+	Kind    FromKind
+	Time    topic.Millis                     // for Time
+	Last    int64                            // for Last
+	Offsets map[topic.Partition]topic.Offset // for Offsets
+	Cursor  topic.Cursor                     // for Cursor
+}
+
+// FromKind is a way to say where a reader begins.
+type FromKind int8
+
+// The ways.
+const (
+	Earliest FromKind = iota // the log's start
+	Latest                   // the high watermark of the moment
+	Time                     // the first record with a timestamp at or after From.Time
+	Last                     // the last From.Last offsets of each partition
+	Offsets                  // an offset for each partition that is read
+	Cursor                   // where an earlier reader stopped
+)
+
+// ParseFrom reads a position as it stands in a query: earliest, latest, ts:<ms>, -<n> or a cursor. Empty
+// text is Earliest.
+func ParseFrom(s string) (From, error) {
+	switch {
+	case s == "" || s == "earliest":
+		return From{Kind: Earliest}, nil
+	case s == "latest":
+		return From{Kind: Latest}, nil
+	case strings.HasPrefix(s, "ts:"):
+		ms, err := strconv.ParseInt(s[len("ts:"):], 10, 64)
+		if err != nil || ms < 0 {
+			return From{}, badFrom(s)
+		}
+		return From{Kind: Time, Time: topic.Millis(ms)}, nil
+	case strings.HasPrefix(s, "-"):
+		n, err := strconv.ParseInt(s[1:], 10, 64)
+		if err != nil || n < 1 {
+			return From{}, badFrom(s)
+		}
+		return From{Kind: Last, Last: n}, nil
+	case strings.HasPrefix(s, "c"):
+		return ParseCursor(s)
+	default:
+		return From{}, badFrom(s)
+	}
+}
+
+func badFrom(s string) error {
+	if len(s) > 64 {
+		s = s[:64] + "…"
+	}
+	return fault.Newf("session.ParseFrom", fault.Validation, nil,
+		"position %q: must be earliest, latest, ts:<milliseconds since 1970>, -<n> for the last n, or a cursor", s)
+}
+
+// OnGap says how a reader goes on where records that it should read are not there any more.
+type OnGap int8
+
+// The policies. All but GapError announce the gap.
+const (
+	GapEarliest OnGap = iota // go on at the first offset behind the gap
+	GapLatest                // go on at the high watermark
+	GapError                 // end with the error
+)
+
+// ParseOnGap reads earliest, latest or error; empty text is GapEarliest.
+func ParseOnGap(s string) (OnGap, error) {
+	switch s {
+	case "", "earliest":
+		return GapEarliest, nil
+	case "latest":
+		return GapLatest, nil
+	case "error":
+		return GapError, nil
+	default:
+		return 0, fault.Newf("session.ParseOnGap", fault.Validation, nil, "on_gap must be earliest, latest or error")
+	}
+}

@@ -1,0 +1,170 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/internal/run"
+	"github.com/weirlog/weir/topic"
+)
+
+// Deps is what a Hub is handed.
+type Deps struct {
+	Log        Log
+	Producer   Producer
+	NodeID     topic.NodeID          // in the hello of a WebSocket
+	Logger     *slog.Logger          // nil: no logs
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// Hub knows every live session of a node. Make one with [NewHub] and end it with [Hub.Drain]. It is safe
+// for concurrent use.
+type Hub struct {
+	cfg      Config
+	log      Log
+	producer Producer
+	nodeID   topic.NodeID
+	logger   *slog.Logger
+	metrics  *metrics
+	cache    *cache
+
+	// closing ends when the drain begins: sessions say goodbye. ctx ends when its time is up.
+	closing    chan struct{}
+	ctx        context.Context
+	cancel     context.CancelFunc
+	places     atomic.Int64 // live sessions
+	goroutines sync.WaitGroup
+
+	mu       sync.Mutex
+	draining bool                  // guarded by mu
+	live     map[*session]struct{} // guarded by mu
+}
+
+// session is what the hub knows of a live one.
+type session struct {
+	id     string
+	mouth  string // "websocket", "sse" or "ndjson"
+	socket *socket
+}
+
+// NewHub makes a hub. It starts nothing.
+func NewHub(cfg Config, deps Deps) (*Hub, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fault.New("session.NewHub", fault.Validation, nil, err)
+	}
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fault.New("session.NewHub", fault.Internal, nil, err)
+	}
+	logger := deps.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Hub{
+		cfg: cfg, log: deps.Log, producer: deps.Producer, nodeID: deps.NodeID, logger: logger, metrics: m,
+		cache: newCache(cfg.CacheBytes, m), closing: make(chan struct{}), live: map[*session]struct{}{},
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h, nil
+}
+
+// Room is nil when one more session may begin. Ask before the answer's status has left; the place itself
+// is taken when the session begins.
+func (h *Hub) Room() error {
+	h.mu.Lock()
+	draining := h.draining
+	h.mu.Unlock()
+	if draining {
+		return fault.Newf("session.Room", fault.Stopping, nil, "the node is shutting down")
+	}
+	if h.places.Load() >= int64(h.cfg.MaxConnections) {
+		h.metrics.refused.Inc()
+		return fault.Newf("session.Room", fault.Overloaded, nil, "%d streams are open, more are not taken", h.cfg.MaxConnections)
+	}
+	return nil
+}
+
+// Live is the number of sessions.
+func (h *Hub) Live() int { return int(h.places.Load()) }
+
+// Drain asks every session to say goodbye and returns when all have ended, and their goroutines with
+// them. When ctx ends first their sockets are closed as they stand. New sessions are refused from now on.
+func (h *Hub) Drain(ctx context.Context) {
+	h.mu.Lock()
+	if !h.draining {
+		h.draining = true
+		close(h.closing)
+	}
+	// A goodbye has to pass what is stuck in front of it within its own time.
+	for s := range h.live {
+		s.socket.hurry(h.cfg.Goodbye)
+	}
+	h.mu.Unlock()
+
+	over := context.AfterFunc(ctx, func() {
+		h.cancel()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for s := range h.live {
+			s.socket.abort()
+		}
+	})
+	h.goroutines.Wait()
+	over()
+	h.cancel()
+}
+
+// start runs a session in a goroutine of its own on a connection that the HTTP server has given up. It
+// owns the connection from now on, and closes it.
+func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error) {
+	s := &session{id: nuid.Next(), mouth: mouth, socket: newSocket(conn, h.cfg.WriteTimeout)}
+	h.mu.Lock()
+	if h.draining {
+		h.mu.Unlock()
+		s.socket.abort()
+		return
+	}
+	h.live[s] = struct{}{}
+	h.goroutines.Add(1)
+	h.mu.Unlock()
+	h.places.Add(1)
+	h.metrics.live(mouth).Inc()
+
+	go func() {
+		defer h.goroutines.Done()
+		err := run.Safely("session."+mouth, func() error { return serve(s) })
+		s.socket.abort()
+		h.mu.Lock()
+		delete(h.live, s)
+		h.mu.Unlock()
+		h.places.Add(-1)
+		h.metrics.live(mouth).Dec()
+		h.ended(s, err)
+	}()
+}
+
+func (h *Hub) ended(s *session, err error) {
+	var panicked *run.PanicError
+	switch {
+	case errors.As(err, &panicked):
+		h.logger.Error("session ended by a defect", "session", s.id, "mouth", s.mouth, "err", err, "stack", string(panicked.Stack))
+	case err != nil:
+		h.logger.Debug("session ended", "session", s.id, "mouth", s.mouth, "err", err)
+	}
+}
+
+// reconnectAfter is when one client is asked to come back. Each gets a time of its own, so that a
+// restart does not bring all of them at once.
+func (h *Hub) reconnectAfter() time.Duration {
+	return h.cfg.Reconnect/10 + rand.N(h.cfg.Reconnect)
+}

@@ -1,0 +1,306 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/topic"
+)
+
+// Spec says what a reader reads.
+type Spec struct {
+	Topics []topic.Name // at least one; at most one when Partitions is set
+	// Partitions, when not nil, are the only ones that are read. Otherwise a reader follows all, and those
+	// that are added later.
+	Partitions []topic.Partition
+	From       From
+	OnGap      OnGap
+	UntilEnd   bool // end at the high watermarks of the moment of opening
+	Format     Format
+}
+
+// Reader reads partitions of one or several topics. It is for one goroutine at a time.
+type Reader struct {
+	log     Log
+	cache   *cache
+	metrics *metrics
+	format  Format
+	onGap   OnGap
+
+	topics  []*following
+	parts   []*part
+	turn    int          // of parts: whose turn it is, so that none starves another
+	until   bool         // the reader ends; see Spec.UntilEnd
+	cursor  topic.Cursor // behind what was passed
+	notices []Notice     // not yet given
+
+	chunk chunk  // what was fetched for one part and is not all encoded
+	held  piecer // a piece of which a part of the records was given
+	page  Page
+
+	bell chan<- struct{} // nil until Listen
+}
+
+// piecer is a reader's place in a piece.
+type piecer struct {
+	part  *part
+	piece *piece
+	at    int // the next record
+}
+
+// following is one topic that is read.
+type following struct {
+	name  topic.Name
+	id    topic.ID
+	whole bool
+	count int                // partitions that were there when last looked at
+	known *topic.Description // as last seen; another one when the topic has changed
+	place int                // in Reader.cursor.Topics
+}
+
+// part is one partition that is read.
+type part struct {
+	topic  *following
+	number topic.Partition
+	ref    topic.Ref
+	next   topic.Offset // the position; NoOffset: the log's start, wherever that is
+	until  topic.Offset // the reader's end; NoOffset: none
+	last   topic.Epoch  // of the last record read
+	leader topic.Epoch  // under which next and last are known to lie in the log; NoEpoch: not known
+	place  int          // in its topic's Parts of Reader.cursor
+	stop   func()       // of Listen
+}
+
+// pieceBytes is how much of a log is encoded at a time.
+const pieceBytes = 64 << 10
+
+// fetchBytes is how much of a log is fetched at a time.
+const fetchBytes = 256 << 10
+
+// tailRecords is how near to the end of a partition readers share what they read.
+const tailRecords = 1 << 16
+
+var (
+	errNotMade  = fault.Newf("session.cache", fault.Internal, nil, "an encoding was given up")
+	errUnshared = errors.New("what was fetched is not the same for every reader")
+)
+
+// Open makes a reader that stands where spec says. The errors are those of a request: a topic or
+// partition that does not exist, a cursor that does not fit, an offset that is out of range.
+func (h *Hub) Open(ctx context.Context, spec Spec) (*Reader, error) {
+	r := &Reader{log: h.log, cache: h.cache, metrics: h.metrics, format: spec.Format, onGap: spec.OnGap, until: spec.UntilEnd}
+	if err := r.place(ctx, spec, h.cfg.MaxPartitions); err != nil {
+		return nil, err
+	}
+	if spec.UntilEnd {
+		for _, p := range r.parts {
+			bounds, err := r.log.Bounds(p.ref)
+			if err != nil {
+				return nil, err
+			}
+			p.until = bounds.HighWatermark
+		}
+	}
+	return r, nil
+}
+
+// Listen rings bell whenever there may be something new to read. Call it before the first Next that may
+// be followed by a wait.
+func (r *Reader) Listen(bell chan<- struct{}) error {
+	r.bell = bell
+	for _, p := range r.parts {
+		if err := r.listen(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reader) listen(p *part) error {
+	stop, err := r.log.Listen(p.ref, r.bell)
+	if err != nil {
+		return err
+	}
+	p.stop = stop
+	r.cache.listen(p.ref, 1)
+	return nil
+}
+
+// Close ends listening and gives back what the reader holds. It may be called more than once.
+func (r *Reader) Close() {
+	for _, p := range r.parts {
+		r.unlisten(p)
+	}
+	r.drop()
+	r.parts, r.bell = nil, nil
+}
+
+func (r *Reader) unlisten(p *part) {
+	if p.stop != nil {
+		p.stop()
+		p.stop = nil
+		r.cache.listen(p.ref, -1)
+	}
+}
+
+// drop forgets what was fetched and encoded ahead.
+func (r *Reader) drop() {
+	r.chunk.close()
+	r.held = piecer{}
+}
+
+// Seek moves the reader, as if it had been opened there. Listening goes on. After an error the reader
+// stands where it stood.
+func (r *Reader) Seek(ctx context.Context, from From) error {
+	to := &Reader{log: r.log, cache: r.cache, metrics: r.metrics, format: r.format, onGap: r.onGap}
+	spec := Spec{From: from}
+	for _, f := range r.topics {
+		spec.Topics = append(spec.Topics, f.name)
+		if !f.whole {
+			spec.Partitions = make([]topic.Partition, 0, len(r.parts))
+			for _, p := range r.parts {
+				spec.Partitions = append(spec.Partitions, p.number)
+			}
+		}
+	}
+	if err := to.place(ctx, spec, len(r.parts)+topicPartitionsSlack); err != nil {
+		return err
+	}
+	if r.bell != nil {
+		if err := to.Listen(r.bell); err != nil {
+			to.Close()
+			return err
+		}
+	}
+	r.Close()
+	*r = *to
+	return nil
+}
+
+// topicPartitionsSlack is how many partitions may have been added without the reader's knowing.
+const topicPartitionsSlack = 10_000
+
+// Passed moves the cursor behind the first n records of a run, and behind the run's end when n is all.
+func (r *Reader) Passed(run *Run, n int) {
+	p := run.part
+	at := &r.cursor.Topics[p.topic.place].Parts[p.place]
+	if n == run.Len() {
+		at.Next = run.next
+	} else {
+		at.Next = run.piece.offset(run.from+n-1) + 1
+	}
+	at.LastEpoch = run.piece.epoch
+}
+
+// PassedAll moves the cursor behind a page.
+func (r *Reader) PassedAll(page *Page) {
+	for i := range page.Runs {
+		r.Passed(&page.Runs[i], page.Runs[i].Len())
+	}
+}
+
+// Cursor is where a reader goes on that has had everything passed. It is valid until the next call of a method.
+func (r *Reader) Cursor() *topic.Cursor { return &r.cursor }
+
+// Partitions is how many are read.
+func (r *Reader) Partitions() int { return len(r.parts) }
+
+// Next returns what is there, without waiting for more. An error ends the reader, unless its kind is
+// retryable: then a later call may succeed.
+func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
+	page := &r.page
+	page.reset(r.held.piece)
+	if err := r.follow(); err != nil {
+		return nil, err
+	}
+	var trouble error
+	ended := 0
+	for range len(r.parts) {
+		if len(r.notices) > 0 || page.full(limit) {
+			break
+		}
+		end, err := r.fill(ctx, r.parts[r.turn], limit, page)
+		switch {
+		case err != nil && fault.KindOf(err).Retryable():
+			trouble = err
+		case err != nil && page.Records == 0:
+			return nil, err
+		case err != nil:
+			return page, nil // what was read before it is given first; the next call meets it again
+		case end:
+			ended++
+		}
+		if len(r.notices) == 0 {
+			r.turn = (r.turn + 1) % len(r.parts)
+		}
+	}
+	if page.Records == 0 && len(r.notices) > 0 {
+		// Records come before the gap behind them, and notices before the records behind those.
+		page.Notices = append(page.Notices, r.notices...)
+		r.notices = r.notices[:0]
+		return page, nil
+	}
+	if page.Records == 0 && trouble != nil {
+		return nil, trouble
+	}
+	page.AtEnd = ended == len(r.parts) && len(r.notices) == 0
+	page.Done = page.AtEnd && r.until && r.done()
+	return page, nil
+}
+
+func (p *Page) full(limit Limit) bool { return p.Records >= limit.Records || p.Bytes >= limit.Bytes }
+
+// done says that every part stands at the end that was asked for.
+func (r *Reader) done() bool {
+	return !slices.ContainsFunc(r.parts, func(p *part) bool { return p.until == topic.NoOffset || p.next < p.until })
+}
+
+// follow looks at the topics for changes: one that is gone ends the reader, partitions that were added
+// are read from their beginning.
+func (r *Reader) follow() error {
+	for _, f := range r.topics {
+		d, err := r.log.TopicByID(f.id)
+		if err != nil {
+			return err
+		}
+		if d == f.known {
+			continue
+		}
+		if f.whole && f.count < len(d.Partitions) {
+			news := &Partitions{Topic: f.name, Count: len(d.Partitions)}
+			for f.count < len(d.Partitions) {
+				n := topic.Partition(f.count)
+				if err := r.addPart(f, n, topic.NoOffset, topic.NoEpoch); err != nil {
+					return err
+				}
+				f.count++
+				news.Added = append(news.Added, n)
+			}
+			r.notices = append(r.notices, Notice{Partitions: news})
+		}
+		f.known = d
+	}
+	return nil
+}
+
+// addPart adds a partition behind those of its topic that are read already.
+func (r *Reader) addPart(f *following, n topic.Partition, next topic.Offset, last topic.Epoch) error {
+	at := &r.cursor.Topics[f.place]
+	p := &part{
+		topic: f, number: n, ref: topic.Ref{ID: f.id, Partition: n}, next: next, last: last,
+		until: topic.NoOffset, leader: topic.NoEpoch, place: len(at.Parts),
+	}
+	if r.bell != nil {
+		if err := r.listen(p); err != nil {
+			return err
+		}
+		if r.until {
+			p.until = 0 // it is younger than the end that was asked for
+		}
+	}
+	at.Parts = append(at.Parts, topic.CursorPart{Partition: n, Next: max(next, 0), LastEpoch: last})
+	r.parts = append(r.parts, p)
+	return nil
+}
