@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -163,38 +164,30 @@ func unpackBlock(dst, block []byte, most int) ([]byte, error) {
 	return dst[:len(dst)+len(out)], err
 }
 
-// zstdDecoder is shared: DecodeAll may be called by many at once, and starts no goroutine.
-var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
-})
+// zstdDecoders are shared: DecodeAll may be called by many at once, and starts no goroutine. A decoder
+// has one limit for its life, so there is one for each power of two from 1 MiB to MostUnpackedBytes.
+var zstdDecoders = func() (decoders [8]func() (*zstd.Decoder, error)) {
+	for i := range decoders {
+		decoders[i] = sync.OnceValues(func() (*zstd.Decoder, error) {
+			return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(1<<(zstdLeast+i)))
+		})
+	}
+	return decoders
+}()
+
+const zstdLeast = 20
 
 func unpackZstd(dst, packed []byte, most int) ([]byte, error) {
-	decoder, err := zstdDecoder()
+	class := min(max(bits.Len(uint(most-1))-zstdLeast, 0), len(zstdDecoders)-1)
+	decoder, err := zstdDecoders[class]()
 	if err != nil {
 		return nil, err
 	}
-	// The decoder stops at the room that it is given. How much is needed may stand in the frame; the
-	// sender is believed only up to the limit.
-	room := max(4*len(packed), 512)
-	var frame zstd.Header
-	if frame.Decode(packed) == nil && frame.HasFCS {
-		if frame.FrameContentSize > uint64(most) {
-			return nil, errTooLarge
-		}
-		room = int(frame.FrameContentSize)
+	out, err := decoder.DecodeAll(packed, slices.Grow(dst, min(most, 4*len(packed))))
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || len(out) > most {
+		return nil, errTooLarge
 	}
-	for {
-		room = min(room, most)
-		dst = slices.Grow(dst, room)
-		out, err := decoder.DecodeAll(packed, dst[:0:max(room, min(cap(dst), most))])
-		if !errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-			return out, err
-		}
-		if room = max(room, min(cap(dst), most)); room == most {
-			return nil, errTooLarge
-		}
-		room = max(2*room, 512)
-	}
+	return out, err
 }
 
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}

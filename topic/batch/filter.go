@@ -12,7 +12,7 @@ import (
 type Filter struct {
 	// Keep says whether a record stays. The record is a view that is valid during the call.
 	Keep func(r *Record) bool
-	// Horizon, unless NoTimestamp, becomes the time from which on the tombstones of the batch may go.
+	// Horizon, unless 0, becomes the time from which on the tombstones of the batch may go.
 	Horizon topic.Millis
 }
 
@@ -34,7 +34,7 @@ func (f Filter) Append(dst, b []byte) (out []byte, kept int, err error) {
 	var room [HeaderBytes]byte
 	out = append(dst, room[:]...)
 	oldBase, largest := h.BaseTimestamp, topic.NoTimestamp
-	if f.Horizon != topic.NoTimestamp {
+	if f.Horizon != 0 {
 		h.Attributes |= HasHorizon
 		h.BaseTimestamp = f.Horizon
 	}
