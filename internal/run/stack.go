@@ -74,6 +74,9 @@ func (s *Stack) Start(name string, task func(ctx context.Context, ready func()) 
 	}
 }
 
+// Context ends when the stack begins to stop: for waits between two starts.
+func (s *Stack) Context() context.Context { return s.ctx }
+
 // Stop makes [Stack.Wait] begin to stop the tasks. It may be called from any goroutine.
 func (s *Stack) Stop() { s.cancel(context.Canceled) }
 

@@ -1,0 +1,4 @@
+package config
+
+// Set sets one setting, unchecked.
+func Set(c *Config, name, value string) error { return lookup(name).set(c, value) }

@@ -1,0 +1,149 @@
+// Command weir is a node of a web-native event log, and the client that talks to one.
+//
+// `weir serve` starts a node; every other command asks a running one over its public HTTP API, but
+// for `log dump`, which reads a data directory, and `config`. This package holds what starts and stops and
+// the wiring, the only place that knows every room; its subpackages read the configuration
+// (config) and make the requests (client).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlog/weir/cmd/weir/client"
+)
+
+// version is set by the linker; see the Makefile.
+var version = "dev"
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run carries out one command line and returns the process's exit code: 0, 1 for an error, 2 for a
+// command line that makes no sense, and 130 after a signal that cut a client command short.
+func run(args []string) int {
+	ctx, stop := signals()
+	defer stop()
+	root := command()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return 130
+	case errors.Is(err, client.ErrOutputClosed):
+		return 0 // `weir consume … | head`: whoever reads has enough
+	}
+	var usage usageError
+	fmt.Fprintln(os.Stderr, "weir:", err)
+	if errors.As(err, &usage) {
+		fmt.Fprintf(os.Stderr, "Try `%s --help`.\n", usage.command)
+		return 2
+	}
+	return 1
+}
+
+// signals returns a context that ends with the first SIGINT or SIGTERM. The second ends the process at
+// once, for when a graceful stop takes longer than its user likes.
+func signals() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	got := make(chan os.Signal, 2)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-got:
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case <-got:
+			fmt.Fprintln(os.Stderr, "weir: stopped at once by a second signal")
+			os.Exit(130)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		close(done)
+		cancel()
+	}
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "A web-native event log: curl events in, read them by offset, WebSocket or SSE",
+		Long: `weir keeps events in partitioned, durable logs and serves them over plain HTTP.
+
+  weir serve                                   a node on 127.0.0.1:8080, its data in ./weir-data
+  echo hello | weir produce greetings          store a record a line
+  weir consume greetings --from earliest -f    print them, and go on with what comes`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
+	root.AddCommand(serveCommand(), configCommand(), logCommand(), versionCommand())
+	root.AddCommand(client.Commands()...)
+	root.CompletionOptions.HiddenDefaultCmd = false
+	asUsage(root)
+	return root
+}
+
+// asUsage makes the mistakes that cobra finds in arguments usage errors.
+func asUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{cmd.CommandPath(), err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		asUsage(sub)
+	}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// versionText is the linker's version, or the module's when `go install` built the binary.
+func versionText() string {
+	if version != "dev" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return version
+}
