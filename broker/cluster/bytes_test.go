@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -172,7 +173,7 @@ func TestANewerFormatSaysSo(t *testing.T) {
 		"entry format":     func() error { _, err := DecodeEntry(rewritten(EncodeEntry([][]byte{command}), 0, 2)); return err },
 		"snapshot version": func() error { _, err := DecodeSnapshot(rewritten(sample(t).Snapshot().Encode(), 8, 2)); return err },
 	} {
-		if err := decode(); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "start the newer program") {
+		if err := decode(); !fault.Is(err, fault.Corrupt) || !errors.Is(err, ErrNewer) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

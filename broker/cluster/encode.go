@@ -130,8 +130,11 @@ func decodeEntry(b []byte) ([]Command, error) {
 	return commands, r.end()
 }
 
+// ErrNewer is below the errors about sound bytes that a later program wrote.
+var ErrNewer = errors.New("start the newer program that wrote it")
+
 func newer(what string, version, known int) error {
-	return fmt.Errorf("%s has format %d and this program knows formats up to %d; start the newer program that wrote it", what, version, known)
+	return fmt.Errorf("%s has format %d and this program knows formats up to %d; %w", what, version, known, ErrNewer)
 }
 
 func decodeCommand(b []byte) (Command, error) {
@@ -162,7 +165,7 @@ func decodeCommand(b []byte) (Command, error) {
 	case codeDeleteEntry:
 		c.Op = DeleteEntry{Kind: r.string(), Name: r.string(), Expect: r.uint()}
 	default:
-		return Command{}, fmt.Errorf("a command is of kind %d, which this program does not know; start the newer program that wrote it", byte(code))
+		return Command{}, fmt.Errorf("a command is of kind %d, which this program does not know; %w", byte(code), ErrNewer)
 	}
 	return c, r.end()
 }
