@@ -14,6 +14,7 @@ type Config struct {
 
 	MaxFrameBytes int // of a frame that a client sends
 	MaxProducing  int // frames of one WebSocket that wait to be stored
+	FrameBytes    int // of all frames together that clients have sent and that are not done with
 	MaxRecords    int // records in one produce frame
 
 	WindowRecords int // of a subscription without credit of its own: the most in one flush
@@ -33,7 +34,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		MaxConnections: 10_000, MaxSubscriptions: 100, MaxPartitions: 10_000,
-		MaxFrameBytes: 8 << 20, MaxProducing: 16, MaxRecords: 10_000,
+		MaxFrameBytes: 8 << 20, MaxProducing: 16, FrameBytes: 256 << 20, MaxRecords: 10_000,
 		WindowRecords: 1_000, WindowBytes: 64 << 10, CacheBytes: 32 << 20,
 		PingEvery: 25 * time.Second, PongWithin: 10 * time.Second, Heartbeat: 15 * time.Second,
 		WriteTimeout: 30 * time.Second, ProduceWait: 10 * time.Second, Goodbye: 2 * time.Second, Reconnect: 5 * time.Second,
@@ -52,6 +53,7 @@ func (c Config) Validate() error {
 		{"sessions.max_partitions", int64(c.MaxPartitions), 1 << 20},
 		{"sessions.max_frame_bytes", int64(c.MaxFrameBytes), 64 << 20},
 		{"sessions.max_producing", int64(c.MaxProducing), 1 << 10},
+		{"sessions.frame_bytes", int64(c.FrameBytes), 1 << 40},
 		{"sessions.max_records", int64(c.MaxRecords), 1 << 20},
 		{"sessions.window_records", int64(c.WindowRecords), 1 << 20},
 		{"sessions.window_bytes", int64(c.WindowBytes), 64 << 20},

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -43,18 +42,12 @@ type Hub struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 	places     atomic.Int64 // live sessions
+	frameBytes atomic.Int64 // of large frames that clients have sent and that are not done with
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex
 	draining bool                  // guarded by mu
 	live     map[*session]struct{} // guarded by mu
-}
-
-// session is what the hub knows of a live one.
-type session struct {
-	id     string
-	mouth  string // "websocket", "sse" or "ndjson"
-	socket *socket
 }
 
 // NewHub makes a hub. It starts nothing.
@@ -105,9 +98,10 @@ func (h *Hub) Drain(ctx context.Context) {
 		h.draining = true
 		close(h.closing)
 	}
-	// A goodbye has to pass what is stuck in front of it within its own time.
 	for s := range h.live {
+		// A goodbye has to pass what is stuck in front of it within its own time.
 		s.socket.hurry(h.cfg.Goodbye)
+		s.ring()
 	}
 	h.mu.Unlock()
 
@@ -124,14 +118,15 @@ func (h *Hub) Drain(ctx context.Context) {
 	h.cancel()
 }
 
-// start runs a session in a goroutine of its own on a connection that the HTTP server has given up. It
-// owns the connection from now on, and closes it.
-func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error) {
-	s := &session{id: nuid.Next(), mouth: mouth, socket: newSocket(conn, h.cfg.WriteTimeout)}
+// start runs a session in a goroutine of its own on a connection that the HTTP server has given up. The
+// session owns the connection from now on. end is called when it is over, or when it cannot begin.
+func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error, end func()) {
+	s := newSession(mouth, newSocket(conn, h.cfg.WriteTimeout), h.metrics)
 	h.mu.Lock()
 	if h.draining {
 		h.mu.Unlock()
 		s.socket.abort()
+		end()
 		return
 	}
 	h.live[s] = struct{}{}
@@ -143,7 +138,9 @@ func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error) {
 	go func() {
 		defer h.goroutines.Done()
 		err := run.Safely("session."+mouth, func() error { return serve(s) })
+		s.silence()
 		s.socket.abort()
+		end()
 		h.mu.Lock()
 		delete(h.live, s)
 		h.mu.Unlock()
@@ -153,13 +150,36 @@ func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error) {
 	}()
 }
 
+// beside runs a goroutine that serves a session beside its own. It ends when the session's socket closes.
+func (h *Hub) beside(s *session, task func() error) {
+	h.goroutines.Go(func() {
+		if err := run.Safely("session."+s.mouth, task); err != nil {
+			s.socket.abort()
+			h.ended(s, err)
+		}
+	})
+}
+
+// ended writes why a session is over. Most ends are a client's own business.
 func (h *Hub) ended(s *session, err error) {
 	var panicked *run.PanicError
 	switch {
 	case errors.As(err, &panicked):
 		h.logger.Error("session ended by a defect", "session", s.id, "mouth", s.mouth, "err", err, "stack", string(panicked.Stack))
+	case fault.Is(err, fault.Internal) || fault.Is(err, fault.Corrupt):
+		h.logger.Error("session failed", "session", s.id, "mouth", s.mouth, "err", err)
 	case err != nil:
 		h.logger.Debug("session ended", "session", s.id, "mouth", s.mouth, "err", err)
+	}
+}
+
+// isClosing says that the drain has begun.
+func (h *Hub) isClosing() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -1,0 +1,270 @@
+package session
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/fasthttp/websocket"
+
+	"github.com/weirlog/weir/gateway/problem"
+	"github.com/weirlog/weir/internal/fault"
+)
+
+// peer is the client of a WebSocket. Its session's goroutine is the only one that writes and that touches
+// subscriptions; a second one reads frames, and a third stores records while there are any to store.
+type peer struct {
+	*session
+	hub  *Hub
+	conn *websocket.Conn
+
+	inbox     chan *command // from the reading goroutine
+	done      chan struct{} // closed when nothing is done any more about what the client sends
+	outbox    outbox
+	producing producing
+	left      atomic.Pointer[leave] // why the reading goroutine has ended
+	heard     atomic.Int64          // when the client last sent something, in nanoseconds since 1970
+
+	subs     []*subscription
+	turn     int       // of subs: whose turn it is
+	pinging  bool      // a ping is in what is about to be written
+	pinged   time.Time // when the ping was sent that is not answered yet; zero: none
+	stopped  bool      // done is closed
+	retrying atomic.Bool
+}
+
+// leave is why reading has ended.
+type leave struct {
+	code   int // of the close frame to send; 0: none, the connection is gone
+	reason string
+	theirs bool // the client has sent a close frame
+}
+
+// flushBytes is how much is put together before it is written.
+const flushBytes = 64 << 10
+
+func (h *Hub) newPeer(s *session, c *websocket.Conn) *peer {
+	p := &peer{session: s, hub: h, conn: c, inbox: make(chan *command, 8), done: make(chan struct{})}
+	p.outbox.init()
+	p.producing.init()
+	p.heard.Store(time.Now().UnixNano())
+	c.SetPingHandler(func(payload string) error {
+		p.heard.Store(time.Now().UnixNano())
+		p.outbox.setPong(payload)
+		p.ring()
+		return nil
+	})
+	c.SetPongHandler(func(string) error {
+		p.heard.Store(time.Now().UnixNano())
+		return nil
+	})
+	c.SetCloseHandler(func(int, string) error { return nil })
+	return p
+}
+
+func (p *peer) run(ws WebSocket) error {
+	defer p.closeAll()
+	p.hub.beside(p.session, p.read)
+	buf := takeBuffer()
+	defer func() { buf.give() }()
+	buf.b = p.appendHello(buf.b)
+	if ws.Reader != nil {
+		buf.b = p.attach(buf.b, newSubscription(ws.Sub, ws.Reader, nil), &command{sub: ws.Sub})
+	}
+	p.wake(p.hub.cfg.PingEvery)
+	for {
+		if l := p.left.Load(); l != nil {
+			return p.leave(buf, l)
+		}
+		if p.hub.isClosing() {
+			ms := p.hub.reconnectAfter().Milliseconds()
+			buf.b = p.appendClosing(buf.b, ms)
+			return p.goodbye(buf, problem.CloseShutdown, "the node is shutting down")
+		}
+		buf.b = p.outbox.take(buf.b)
+		var asked, more, alive bool
+		buf.b, asked = p.obey(buf.b)
+		if p.due.Load() {
+			if buf.b, alive = p.tick(buf.b); !alive {
+				p.hub.metrics.cut.WithLabelValues("no_pong").Inc()
+				return p.goodbye(buf, problem.CloseNoPong, "no pong within "+p.hub.cfg.PongWithin.String())
+			}
+		}
+		buf.b, more = p.pump(buf.b)
+		if len(buf.b) > 0 {
+			if err := p.flush(buf); err != nil {
+				return err
+			}
+		}
+		if !more && !asked {
+			buf.give()
+			<-p.bell
+			buf = takeBuffer()
+		}
+	}
+}
+
+// pump appends what the subscriptions have, in turn, until there is enough for one write. more says that
+// there may be more.
+func (p *peer) pump(dst []byte) (_ []byte, more bool) {
+	ended := false
+	for range p.subs {
+		if len(dst) >= flushBytes {
+			more = true
+			break
+		}
+		p.turn = (p.turn + 1) % len(p.subs)
+		s := p.subs[p.turn]
+		var again bool
+		dst, again = p.next(dst, s)
+		more = more || again
+		ended = ended || s.ended
+	}
+	if ended {
+		p.forget()
+	}
+	return dst, more
+}
+
+// next appends one page of a subscription. again says that there may be another.
+func (p *peer) next(dst []byte, s *subscription) (_ []byte, again bool) {
+	limit, ok := s.limit(Limit{Records: p.hub.cfg.WindowRecords, Bytes: p.hub.cfg.WindowBytes})
+	if !ok {
+		return dst, false
+	}
+	page, err := s.reader.Next(p.hub.ctx, limit)
+	switch {
+	case err != nil && passes(err):
+		if p.retrying.CompareAndSwap(false, true) {
+			time.AfterFunc(retryAfter, func() {
+				p.retrying.Store(false)
+				p.ring()
+			})
+		}
+		return dst, false
+	case err != nil:
+		s.ended = true
+		var at int
+		dst, at = beginFrame(dst)
+		return endFrame(appendError(dst, nil, s.name, err), at, frameText), false
+	}
+	dst = s.append(dst, page)
+	p.records.Add(float64(page.Records))
+	if page.AtEnd && !s.caught {
+		s.caught = true
+		dst = s.appendCaughtUp(dst)
+	}
+	return dst, !page.AtEnd && !page.Empty()
+}
+
+// forget drops subscriptions that have ended.
+func (p *peer) forget() {
+	kept := p.subs[:0]
+	for _, s := range p.subs {
+		if s.ended {
+			s.reader.Close()
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	clear(p.subs[len(kept):])
+	p.subs = kept
+}
+
+func (p *peer) appendHello(dst []byte) []byte {
+	dst, at := beginFrame(dst)
+	dst = append(dst, `{"op":"hello","session":"`...)
+	dst = append(dst, p.id...)
+	dst = append(dst, `","node":`...)
+	dst = strconv.AppendInt(dst, int64(p.hub.nodeID), 10)
+	dst = append(dst, `,"ping_ms":`...)
+	dst = strconv.AppendInt(dst, p.hub.cfg.PingEvery.Milliseconds(), 10)
+	dst = append(dst, `,"max_frame_bytes":`...)
+	dst = strconv.AppendInt(dst, int64(p.hub.cfg.MaxFrameBytes), 10)
+	return endFrame(append(dst, `,"auth":"none"}`...), at, frameText)
+}
+
+func (p *peer) appendClosing(dst []byte, ms int64) []byte {
+	dst, at := beginFrame(dst)
+	dst = append(dst, `{"op":"closing",`...)
+	dst = append(dst, appendClosing(nil, ms)[1:]...)
+	return endFrame(dst, at, frameText)
+}
+
+// tick is the alarm's work: it asks for a ping to be sent, or looks whether the last one was answered.
+func (p *peer) tick(dst []byte) (_ []byte, alive bool) {
+	switch {
+	case p.pinged.IsZero():
+		p.pinging = true
+		p.wake(p.hub.cfg.PingEvery) // sooner, as soon as the ping has left
+		return appendFrame(dst, framePing, nil), true
+	case p.heard.Load() < p.pinged.UnixNano():
+		return dst, false
+	default:
+		p.pinged = time.Time{}
+		p.wake(max(p.hub.cfg.PingEvery-p.hub.cfg.PongWithin, time.Millisecond))
+		return dst, true
+	}
+}
+
+// flush writes what was put together. The time for an answer to a ping counts from when it has left.
+func (p *peer) flush(buf *buffer) error {
+	p.sent.Add(float64(len(buf.b)))
+	err := p.socket.write(buf.b)
+	buf.b = buf.b[:0]
+	if fault.Is(err, fault.Timeout) {
+		p.hub.metrics.cut.WithLabelValues("write_timeout").Inc()
+	}
+	if p.pinging && err == nil {
+		p.pinging, p.pinged = false, time.Now()
+		p.wake(p.hub.cfg.PongWithin)
+	}
+	return err
+}
+
+// goodbye ends the connection with a close frame, and waits for the client's for a while: closing at
+// once could take away what it has not read yet.
+func (p *peer) goodbye(buf *buffer, code int, reason string) error {
+	p.stop()
+	p.socket.hurry(p.hub.cfg.Goodbye)
+	buf.b = appendClose(buf.b, code, reason)
+	if err := p.flush(buf); err != nil {
+		return err
+	}
+	p.wake(p.hub.cfg.Goodbye)
+	for !p.gone.Load() && !p.due.Load() {
+		if l := p.left.Load(); l != nil && l.theirs {
+			break
+		}
+		<-p.bell
+	}
+	return nil
+}
+
+// leave ends the connection after reading has ended.
+func (p *peer) leave(buf *buffer, l *leave) error {
+	if l.code == 0 {
+		return nil
+	}
+	if !l.theirs {
+		p.hub.metrics.cut.WithLabelValues("client_fault").Inc()
+	}
+	return p.goodbye(buf, l.code, l.reason)
+}
+
+// stop makes the reading goroutine throw away what the client still sends.
+func (p *peer) stop() {
+	if !p.stopped {
+		p.stopped = true
+		close(p.done)
+		p.outbox.close()
+		p.producing.close()
+	}
+}
+
+func (p *peer) closeAll() {
+	p.stop()
+	for _, s := range p.subs {
+		s.reader.Close()
+	}
+}
