@@ -167,6 +167,7 @@ type conn struct {
 	// waits on for up to idleMost. A streamed body uses it to store what it has. nil: reads just wait.
 	idle     func()
 	idleMost time.Duration
+	halt     context.Context // with idle: ends a wait; whoever ends it sets the read deadline after that
 
 	linger bool // read a little more before closing, so that the client sees the answer and not a reset
 	once   sync.Once
@@ -194,6 +195,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.idle()
 	if err := c.SetReadDeadline(now().Add(c.idleMost)); err != nil {
 		return 0, err
+	}
+	if c.halt.Err() != nil {
+		return 0, os.ErrDeadlineExceeded // the deadline that was to end this wait is overwritten
 	}
 	return c.TCPConn.Read(p)
 }

@@ -12,6 +12,7 @@ type metrics struct {
 	seconds        *prometheus.HistogramVec
 	produceSeconds prometheus.Histogram
 	records        *prometheus.CounterVec
+	storedRecords  prometheus.Counter // of records
 	bytes          prometheus.Counter
 	connections    prometheus.Gauge
 	panics         prometheus.Counter
@@ -42,6 +43,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "gateway_panics_total", Help: "Requests that ended in a panic: each is a defect.",
 		}),
 	}
+	m.storedRecords = m.records.WithLabelValues("stored")
 	if r == nil {
 		return m, nil
 	}
@@ -51,6 +53,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// stored counts the outcome of one append.
+func (m *metrics) stored(stored, failed int) {
+	m.storedRecords.Add(float64(stored))
+	if failed > 0 {
+		m.records.WithLabelValues("failed").Add(float64(failed))
+	}
 }
 
 // operation is one route, with its counters looked up once.

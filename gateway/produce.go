@@ -3,19 +3,298 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weirlog/weir/gateway/problem"
+	"github.com/weirlog/weir/gateway/recordjson"
+	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
 // Producer is what the produce handlers need of the node.
 type Producer interface {
-	// Produce appends a.Records and fills in a.Results; the records may be views of buffers for as long
-	// as the call lasts. An error refuses the call as a whole.
+	// Produce appends a.Records and fills in a.Results. The records are views of buffers that the next
+	// request reuses: nothing of a is used after the call has returned. An error refuses the call as a
+	// whole.
 	Produce(ctx context.Context, a *topic.Append) error
 }
 
-func (s *Server) mountProduce(r routes) {}
+func (s *Server) mountProduce(r routes) {
+	r.Post("/v1/topics/:topic/records", func(c *fiber.Ctx) error { return s.produce(c, false) })
+	r.Post("/v1/topics/:topic/partitions/:partition/records", func(c *fiber.Ctx) error { return s.produce(c, true) })
+}
+
+// produce answers both endpoints. The order of checks: name, parameters, body, node.
+func (s *Server) produce(c *fiber.Ctx, toPartition bool) error {
+	call := takeCall()
+	defer call.release()
+	if err := s.readTarget(c, call, toPartition); err != nil {
+		return err
+	}
+	if err := s.readOptions(c, call); err != nil {
+		return err
+	}
+	ctx := c.Context()
+	call.form = formOf(&ctx.Request.Header, call.raw)
+	if err := call.checkForm(&ctx.Request.Header); err != nil {
+		return err
+	}
+	if call.form == formLines {
+		return s.produceLines(c, call)
+	}
+	if err := s.readRecords(ctx, call); err != nil {
+		return err
+	}
+	if err := s.append(call); err != nil {
+		s.metrics.records.WithLabelValues("refused").Add(float64(len(call.a.Records)))
+		return err
+	}
+	return s.answerProduced(ctx, call)
+}
+
+// call is one produce request. It is used again for the next one.
+type call struct {
+	a       topic.Append
+	to      topic.Partition // that the endpoint or a parameter names; else AnyPartition
+	timeout time.Duration
+	byQuery bool // to came from the query
+	raw     bool
+	key     []byte // of a raw record; nil: none
+	form    form
+	receipt bool // NDJSON: a line a record
+
+	body    body
+	decoder *recordjson.Decoder
+	records []topic.Record
+	headers []topic.Header
+	results []topic.Stored
+	out     []byte
+	ifLast  topic.Offset
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func takeCall() *call { return calls.Get().(*call) }
+
+func (k *call) release() {
+	if k.body.buffer != nil {
+		k.body.release()
+	}
+	if k.decoder != nil {
+		k.decoder.Release()
+	}
+	if cap(k.out) > mostKept || cap(k.results) > 16<<10 {
+		return
+	}
+	clear(k.records)
+	clear(k.headers)
+	clear(k.results)
+	*k = call{records: k.records[:0], headers: k.headers[:0], results: k.results[:0], out: k.out[:0]}
+	calls.Put(k)
+}
+
+// readTarget reads where to: the names are parsed here, once.
+func (s *Server) readTarget(c *fiber.Ctx, k *call, toPartition bool) error {
+	name, err := topic.ParseName(c.Params("topic"))
+	if err != nil {
+		return err
+	}
+	if err := writable(name, "produce to"); err != nil {
+		return err
+	}
+	k.a.Topic, k.a.Principal, k.to = name, principal(c), topic.AnyPartition
+	if toPartition {
+		if k.to, err = parsePartition(c.Params("partition")); err != nil {
+			return err
+		}
+	}
+	ifLast := c.Request().Header.PeekCanonical(headerIfLastOffset)
+	if len(ifLast) == 0 {
+		return nil
+	}
+	if !toPartition {
+		return problem.FieldError("gateway.Produce", "If-Last-Offset", "names an offset of one partition: it is taken at /v1/topics/{topic}/partitions/{partition}/records")
+	}
+	n, err := strconv.ParseInt(string(ifLast), 10, 64)
+	if err != nil || n < -1 {
+		return problem.FieldError("gateway.Produce", "If-Last-Offset", "must be an offset, or -1 for an empty log")
+	}
+	k.ifLast = topic.Offset(n)
+	k.a.IfLast = &k.ifLast
+	return nil
+}
+
+var (
+	headerIfLastOffset   = []byte("If-Last-Offset")
+	headerIdempotencyKey = []byte("Idempotency-Key")
+	headerRecordKey      = []byte("Record-Key")
+	headerCESpecVersion  = []byte("Ce-Specversion")
+	headerCEPartitionKey = []byte("Ce-Partitionkey")
+)
+
+const mostIdempotencyKey = 255
+
+// readOptions reads the parameters of the query and the headers that every form has.
+func (s *Server) readOptions(c *fiber.Ctx, k *call) error {
+	k.timeout = s.cfg.ProduceTimeout
+	k.a.Acks = topic.AcksAll
+	if key := c.Request().Header.PeekCanonical(headerIdempotencyKey); key != nil {
+		if !saneKey(key) {
+			return problem.FieldError("gateway.Produce", "Idempotency-Key", "must be 1 to %d visible ASCII characters", mostIdempotencyKey)
+		}
+		k.a.IdempotencyKey = string(key)
+	}
+	k.key = c.Request().Header.PeekCanonical(headerRecordKey)
+	if len(c.Context().URI().QueryString()) == 0 {
+		return nil
+	}
+	args := c.Context().QueryArgs()
+	var err error
+	if v := args.Peek("acks"); v != nil {
+		if k.a.Acks, err = parseAcks(v); err != nil {
+			return err
+		}
+	}
+	if v := args.Peek("timeout_ms"); v != nil {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil || n < 1 || n > mostTimeout.Milliseconds() {
+			return problem.FieldError("gateway.Produce", "timeout_ms", "must be from 1 to %d", mostTimeout.Milliseconds())
+		}
+		k.timeout = time.Duration(n) * time.Millisecond
+	}
+	if v := args.Peek("raw"); v != nil {
+		if k.raw, err = parseBool("raw", v); err != nil {
+			return err
+		}
+	}
+	if args.Has("key") {
+		k.key = notNil(args.Peek("key"))
+	}
+	if v := args.Peek("partition"); v != nil {
+		if k.to != topic.AnyPartition {
+			return problem.FieldError("gateway.Produce", "partition", "stands in the path already")
+		}
+		if k.to, err = parsePartition(string(v)); err != nil {
+			return err
+		}
+		k.byQuery = true
+	}
+	switch v := args.Peek("receipts"); string(v) {
+	case "", "end":
+	case "record":
+		k.receipt = true
+	default:
+		return problem.FieldError("gateway.Produce", "receipts", "must be end or record")
+	}
+	return nil
+}
+
+func parseAcks(v []byte) (topic.Acks, error) {
+	acks, err := topic.ParseAcks(string(v))
+	if err != nil {
+		return 0, problem.FieldError("gateway.Produce", "acks", "must be all, leader or none")
+	}
+	return acks, nil
+}
+
+func parsePartition(s string) (topic.Partition, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, problem.FieldError("gateway.Produce", "partition", "must be a number from 0 on")
+	}
+	return topic.Partition(n), nil
+}
+
+func parseBool(name string, v []byte) (bool, error) {
+	switch string(v) {
+	case "", "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	default:
+		return false, problem.FieldError("gateway.Produce", name, "must be true or false")
+	}
+}
+
+func saneKey(key []byte) bool {
+	if len(key) == 0 || len(key) > mostIdempotencyKey {
+		return false
+	}
+	for _, c := range key {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// notNil keeps an empty key apart from none.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// form is what a produce body is.
+type form int8
+
+const (
+	formEnvelope   form = iota // {"records":[…]}
+	formLines                  // NDJSON
+	formRaw                    // one record with the body as its value
+	formEvent                  // a CloudEvent in binary mode
+	formStructured             // a CloudEvent in structured mode
+	formEvents                 // CloudEvents in batched mode
+)
+
+// formOf reads the content type. What it does not know is one raw record, so that anything can be posted.
+func formOf(h *fasthttp.RequestHeader, raw bool) form {
+	if raw {
+		return formRaw
+	}
+	switch mediaType(h.ContentType()) {
+	case "application/x-ndjson":
+		return formLines
+	case "application/cloudevents+json":
+		return formStructured
+	case "application/cloudevents-batch+json":
+		return formEvents
+	case typeJSON:
+		if len(h.PeekCanonical(headerCESpecVersion)) == 0 {
+			return formEnvelope
+		}
+		return formEvent
+	default:
+		if len(h.PeekCanonical(headerCESpecVersion)) == 0 {
+			return formRaw
+		}
+		return formEvent
+	}
+}
+
+// checkForm refuses parameters that do not go together, which would otherwise be ignored in silence.
+func (k *call) checkForm(h *fasthttp.RequestHeader) error {
+	many := k.form == formEnvelope || k.form == formLines || k.form == formEvents
+	switch {
+	case many && k.key != nil:
+		return problem.FieldError("gateway.Produce", "key", "is for a body that is one record; here each record has its own")
+	case many && k.byQuery:
+		return problem.FieldError("gateway.Produce", "partition", "is for a body that is one record; here each record has its own")
+	case k.receipt && k.form != formLines:
+		return problem.FieldError("gateway.Produce", "receipts", "are for NDJSON")
+	case k.form == formLines && k.a.IfLast != nil:
+		return problem.FieldError("gateway.Produce", "If-Last-Offset", "cannot be kept by a stream, which is several appends")
+	}
+	return nil
+}
 
 // isNDJSON says whether a body is a stream of lines.
 func isNDJSON(contentType []byte) bool { return mediaType(contentType) == "application/x-ndjson" }
@@ -25,5 +304,201 @@ func mediaType(contentType []byte) string {
 	if i := bytes.IndexByte(contentType, ';'); i >= 0 {
 		contentType = contentType[:i]
 	}
-	return strings.ToLower(string(bytes.TrimSpace(contentType)))
+	contentType = bytes.TrimSpace(contentType)
+	if string(contentType) == typeJSON {
+		return typeJSON
+	}
+	return strings.ToLower(string(contentType))
+}
+
+// readRecords reads the body into records, which are views of it.
+func (s *Server) readRecords(ctx *fasthttp.RequestCtx, k *call) (err error) {
+	if k.body, err = s.readBody(ctx, s.bodyLimit(ctx, k.a.Topic)); err != nil {
+		return err
+	}
+	s.metrics.bytes.Add(float64(len(k.body.b)))
+	switch k.form {
+	case formEnvelope:
+		k.decoder = recordjson.TakeDecoder()
+		if k.a.Records, err = k.decoder.Body(k.body.b, s.cfg.RequestRecords); err != nil {
+			return err
+		}
+	case formRaw:
+		err = k.readRaw(&ctx.Request.Header)
+	case formEvent:
+		err = k.readEvent(&ctx.Request.Header)
+	case formStructured:
+		err = k.readStructured(&ctx.Request.Header)
+	case formEvents:
+		err = k.readEvents(s.cfg.RequestRecords)
+	}
+	if err != nil {
+		return err
+	}
+	return k.aim(k.a.Records, "records")
+}
+
+// bodyLimit is the longest body for a topic: a request, or one of its largest records in its worst encoding.
+func (s *Server) bodyLimit(ctx *fasthttp.RequestCtx, name topic.Name) int {
+	if n := ctx.Request.Header.ContentLength(); n >= 0 && n <= s.cfg.RequestBytes && len(ctx.Request.Header.ContentEncoding()) == 0 {
+		return s.cfg.RequestBytes
+	}
+	return max(s.cfg.RequestBytes, s.recordLimit(name))
+}
+
+// recordLimit is the longest JSON of a record of a topic.
+func (s *Server) recordLimit(name topic.Name) int {
+	most := topic.DefaultMaxMessageBytes / 2
+	if d, err := s.node.Topic(name); err == nil {
+		most = d.Settings.MaxRecordBytes()
+	}
+	return worstEncoding*most + recordOverhead
+}
+
+// aim gives the records the partition that the request names. A record that names another is a mistake.
+func (k *call) aim(records []topic.Record, at string) error {
+	if k.to == topic.AnyPartition {
+		return nil
+	}
+	for i := range records {
+		r := &records[i]
+		if r.Partition != topic.AnyPartition && r.Partition != k.to {
+			return problem.FieldError("gateway.Produce", at+"["+strconv.Itoa(i)+"].partition", "is %d, but the request is for partition %d", r.Partition, k.to)
+		}
+		r.Partition = k.to
+	}
+	return nil
+}
+
+// append hands the records to the node.
+func (s *Server) append(k *call) error {
+	n := len(k.a.Records)
+	if cap(k.results) < n {
+		k.results = make([]topic.Stored, n)
+	}
+	k.results = k.results[:n]
+	clear(k.results)
+	k.a.Results = k.results
+	ctx, cancel := context.WithTimeout(s.works, k.timeout)
+	defer cancel()
+	begun := now()
+	err := s.node.Produce(ctx, &k.a)
+	s.metrics.produceSeconds.Observe(now().Sub(begun).Seconds())
+	return err
+}
+
+// answerProduced tells what became of each record. The status is 200 for all, 207 for some; when none is
+// stored it is that of the problem, see worst.
+func (s *Server) answerProduced(ctx *fasthttp.RequestCtx, k *call) error {
+	resp := &ctx.Response
+	if k.a.Acks == topic.AcksNone {
+		s.metrics.records.WithLabelValues("accepted").Add(float64(len(k.a.Records)))
+		k.out = append(k.out, `{"topic":"`...)
+		k.out = append(k.out, k.a.Topic...)
+		k.out = append(k.out, `","accepted":`...)
+		k.out = strconv.AppendInt(k.out, int64(len(k.a.Records)), 10)
+		k.out = append(k.out, '}')
+		resp.SetStatusCode(http.StatusAccepted)
+		resp.Header.SetContentType(typeJSON)
+		resp.SetBody(k.out)
+		return nil
+	}
+	failed := 0
+	for i := range k.a.Results {
+		if k.a.Results[i].Err != nil {
+			failed++
+		}
+	}
+	stored := len(k.a.Results) - failed
+	s.metrics.stored(stored, failed)
+	if stored == 0 {
+		p := s.worst(ctx, k.a.Results)
+		s.answerProblem(ctx, &p, appendResults(k.out[:0], k.a.Results))
+		return nil
+	}
+	k.out = append(k.out, `{"topic":"`...)
+	k.out = append(k.out, k.a.Topic...) // a name needs no escapes
+	k.out = append(k.out, `","stored":`...)
+	k.out = strconv.AppendInt(k.out, int64(stored), 10)
+	k.out = append(k.out, `,"failed":`...)
+	k.out = strconv.AppendInt(k.out, int64(failed), 10)
+	k.out = append(k.out, `,"results":`...)
+	k.out = appendResults(k.out, k.a.Results)
+	k.out = append(k.out, '}')
+	if failed > 0 {
+		resp.SetStatusCode(http.StatusMultiStatus)
+		p := s.worst(ctx, k.a.Results) // logs what has to be
+		if p.RetryAfter > 0 {
+			resp.Header.Set(fasthttp.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
+		}
+	}
+	resp.Header.SetContentType(typeJSON)
+	resp.SetBody(k.out)
+	return nil
+}
+
+// worst is the problem of a request of which records failed: what is unknown comes before what was
+// refused, for a client that takes an unknown outcome for a refusal would write twice; then the node's
+// own failures, then the first one.
+func (s *Server) worst(ctx *fasthttp.RequestCtx, results []topic.Stored) problem.Problem {
+	rank := func(kind fault.Kind) int {
+		switch status := problem.StatusOf(kind); {
+		case kind.Unknown():
+			return 3
+		case status == http.StatusInternalServerError:
+			return 2
+		case status >= http.StatusInternalServerError:
+			return 1
+		default:
+			return 0
+		}
+	}
+	var worst error
+	for i := range results {
+		if err := results[i].Err; err != nil && (worst == nil || rank(fault.KindOf(err)) > rank(fault.KindOf(worst))) {
+			worst = err
+		}
+	}
+	p := problem.Of(worst)
+	s.logProblem(ctx, &p, worst)
+	return p
+}
+
+// appendResults appends what became of each record as a JSON array.
+func appendResults(dst []byte, results []topic.Stored) []byte {
+	dst = append(dst, '[')
+	for i := range results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '{')
+		dst = appendStored(dst, &results[i])
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// appendStored appends the members of one result.
+func appendStored(dst []byte, r *topic.Stored) []byte {
+	if r.Err != nil {
+		p := problem.Of(r.Err)
+		dst = append(dst, `"status":`...)
+		dst = strconv.AppendInt(dst, int64(p.Status), 10)
+		if r.Partition != topic.AnyPartition {
+			dst = append(dst, `,"partition":`...)
+			dst = strconv.AppendInt(dst, int64(r.Partition), 10)
+		}
+		dst = append(dst, `,"error":`...)
+		return p.AppendShort(dst)
+	}
+	dst = append(dst, `"status":200,"partition":`...)
+	dst = strconv.AppendInt(dst, int64(r.Partition), 10)
+	dst = append(dst, `,"offset":`...)
+	dst = strconv.AppendInt(dst, int64(r.Offset), 10)
+	dst = append(dst, `,"timestamp":`...)
+	dst = strconv.AppendInt(dst, int64(r.Timestamp), 10)
+	if r.Duplicate {
+		dst = append(dst, `,"duplicate":true`...)
+	}
+	return dst
 }

@@ -91,12 +91,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.unrouted = s.operation("", "unmatched")
 	s.waits, s.endWaits = context.WithCancel(context.Background())
 	s.works, s.endWorks = context.WithCancel(context.Background())
-	s.build()
+	if err := s.build(); err != nil {
+		return nil, fault.New("gateway.New", fault.Internal, nil, err)
+	}
 	return s, nil
 }
 
 // build makes the framework's app and mounts every route.
-func (s *Server) build() {
+func (s *Server) build() error {
 	s.app = fiber.New(fiber.Config{
 		AppName:                      "weir",
 		DisableStartupMessage:        true,
@@ -116,7 +118,9 @@ func (s *Server) build() {
 	s.mountProduce(r)
 	s.mountStreams(r)
 	s.mountTopics(r)
-	s.mountOperations(r)
+	if err := s.mountOperations(r); err != nil {
+		return err
+	}
 	s.inner = s.app.Handler()
 
 	engine := s.app.Server()
@@ -127,6 +131,7 @@ func (s *Server) build() {
 	engine.LazyRequestTime = true
 	engine.SecureErrorLogMessage = true
 	engine.CloseOnShutdown = true
+	return nil
 }
 
 // Addr is where the server listens; nil before it does.

@@ -240,8 +240,8 @@ type RecordsDeleted struct {
 type RecordsDeletion struct {
 	Partitions []struct {
 		// BeforeOffset The first offset that stays; -1 deletes all that can be read.
-		BeforeOffset int64 `json:"before_offset"`
-		Partition    int32 `json:"partition"`
+		BeforeOffset *int64 `json:"before_offset"`
+		Partition    *int32 `json:"partition"`
 	} `json:"partitions"`
 }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirlog/weir/gateway/recordjson"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
@@ -185,10 +186,7 @@ func Of(err error) Problem {
 	if p.Status == http.StatusInternalServerError {
 		return p
 	}
-	var invalid *Invalid
-	if errors.As(err, &invalid) {
-		p.Fields = invalid.Fields
-	}
+	p.Fields = fieldsOf(err)
 	if kind == fault.OffsetRange {
 		errors.As(err, &p.Range)
 	}
@@ -197,6 +195,32 @@ func Of(err error) Problem {
 		p.Action, p.Resource = denied.Action, denied.Resource
 	}
 	return p
+}
+
+// fieldsOf finds the list of mistakes in an error, whoever made it.
+func fieldsOf(err error) []Field {
+	var invalid *Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Fields
+	}
+	var records *recordjson.Errors
+	if errors.As(err, &records) {
+		fields := make([]Field, len(records.Fields))
+		for i, f := range records.Fields {
+			fields[i] = Field{Name: f.Field, Message: f.Message}
+		}
+		return fields
+	}
+	// Several mistakes that were joined, as those of settings are.
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		var fields []Field
+		for _, one := range joined.Unwrap() {
+			fields = append(fields, Field{Message: one.Error()})
+		}
+		return fields
+	}
+	return nil
 }
 
 // MethodNotAllowed is the problem of a path that does not take a method. allow lists those that it takes.
@@ -237,9 +261,12 @@ func detail(kind fault.Kind, err error) string {
 	case !known:
 		return "the node is stopping"
 	default:
-		return fault.Sentence(err)
+		return strings.ReplaceAll(fault.Sentence(err), "\n", "; ")
 	}
 }
+
+// StatusOf is the HTTP status of a kind.
+func StatusOf(kind fault.Kind) int { return rowOf(kind).status }
 
 // CloseCode is the WebSocket close code for an error that ends a connection.
 func CloseCode(err error) int { return rowOf(fault.KindOf(err)).close }

@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/weirlog/weir/gateway/problem"
+	"github.com/weirlog/weir/internal/fault"
+)
+
+// readJSON reads a body of the control plane. Duplicate names and broken UTF-8 are refused, unknown
+// members are ignored.
+func (s *Server) readJSON(c *fiber.Ctx, into any) error {
+	ctx := c.Context()
+	if t := mediaType(ctx.Request.Header.ContentType()); t != "application/json" {
+		return fault.Newf("gateway.JSON", fault.UnsupportedType, nil, "the content type is %s; it must be application/json", quote(t))
+	}
+	b, err := s.readBody(ctx, controlBody)
+	if err != nil {
+		return err
+	}
+	defer b.release()
+	return jsonError(jsonv2.Unmarshal(b.b, into))
+}
+
+// jsonError says what is wrong with a body, without the words of the program.
+func jsonError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		return fault.Newf("gateway.JSON", fault.InvalidJSON, nil, "the body is not valid JSON at byte %d%s: %w",
+			syntax.ByteOffset, within(syntax.JSONPointer), syntax.Err)
+	}
+	var semantic *jsonv2.SemanticError
+	if errors.As(err, &semantic) {
+		what := "has the wrong type"
+		if semantic.JSONKind != 0 {
+			what = "must not be " + kindName(semantic.JSONKind)
+		}
+		return problem.FieldError("gateway.JSON", field(semantic.JSONPointer), "%s", what)
+	}
+	return fault.Newf("gateway.JSON", fault.InvalidJSON, nil, "the body is not valid JSON")
+}
+
+func within(p jsontext.Pointer) string {
+	if p == "" {
+		return ""
+	}
+	return " in " + field(p)
+}
+
+// field writes a pointer as people do: /partitions/0/offset as partitions[0].offset.
+func field(p jsontext.Pointer) string {
+	var b strings.Builder
+	for token := range p.Tokens() {
+		switch {
+		case token != "" && strings.Trim(token, "0123456789") == "":
+			b.WriteString("[" + token + "]")
+		case b.Len() > 0:
+			b.WriteString("." + token)
+		default:
+			b.WriteString(token)
+		}
+	}
+	if b.Len() > 200 {
+		return b.String()[:200]
+	}
+	return b.String()
+}
+
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case '0':
+		return "this number"
+	case 'n':
+		return "null"
+	default:
+		return "a boolean"
+	}
+}
+
+// answerJSON answers with v. Produce and read, where it counts, append their JSON by hand.
+func answerJSON(c *fiber.Ctx, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fault.New("gateway.JSON", fault.Internal, nil, err)
+	}
+	resp := c.Response()
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(typeJSON)
+	resp.SetBodyRaw(body)
+	return nil
+}
+
+const typeJSON = "application/json"
