@@ -13,10 +13,13 @@ type Config struct {
 	ID          topic.ID          // of the topic, for partition.json
 	Incarnation topic.Incarnation // of this process start; the clean mark names it
 	Settings    topic.Settings
+	Producers   ProducerConfig
 
 	// SameBoot says that the machine has not been started anew since the data directory was last
 	// used, so that the page cache kept what a killed process had written.
 	SameBoot bool
+
+	CompactKeys int // keys that a pass of compaction holds in memory; 0: DefaultCompactKeys
 
 	Files *Files // shared by the logs of a node; nil takes a small cache of the log's own
 	Room  *Room  // shared by the logs of a node; nil never refuses for want of room
@@ -24,7 +27,7 @@ type Config struct {
 
 // Default is a Config with the default settings of a topic.
 func Default(path topic.Path, id topic.ID) Config {
-	return Config{Path: path, ID: id, Incarnation: 1, Settings: topic.DefaultSettings()}
+	return Config{Path: path, ID: id, Incarnation: 1, Settings: topic.DefaultSettings(), Producers: DefaultProducers()}
 }
 
 // Validate reports every mistake at once.

@@ -1,0 +1,290 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage/vfs"
+	"github.com/weirlog/weir/topic"
+)
+
+// Side files that are the log's own; the tables have theirs.
+const (
+	startName     = "start"
+	partitionName = "partition.json"
+)
+
+var startKind = kind{"wsta", 1}
+
+// Open opens the log in dir, which it makes when there is none, and brings it to a sound state: after
+// an orderly close in a number of steps that does not depend on the log's size, otherwise by reading
+// the batches from the last place that is known to be synced. It fails only when the file system
+// does, never for what a file holds.
+func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, Recovery{}, err
+	}
+	l := &Log{cfg: cfg, fsys: fsys, dir: dir, files: cfg.Files}
+	if l.files == nil {
+		l.files, l.ownFiles = NewFiles(privateFiles, DefaultIndexBytes), true
+	}
+	l.settings.Store(&cfg.Settings)
+	l.view.Store(&view{})
+	l.tail.mark.Epoch = topic.NoEpoch
+	found, err := l.open(time.Now())
+	if err != nil {
+		l.letGo()
+		return nil, Recovery{}, l.refuse("Open", fault.Internal, err)
+	}
+	return l, found, nil
+}
+
+const privateFiles = 16
+
+func (l *Log) open(now time.Time) (Recovery, error) {
+	names, err := l.list()
+	if err != nil {
+		return Recovery{}, err
+	}
+	for _, name := range names {
+		if base, ok := parseSegmentName(name); ok {
+			l.view.Store(l.view.Load().with(l.segment(base, unknownSize)))
+		}
+	}
+	start, ok, err := readStart(l.fsys, l.dir)
+	if err != nil {
+		return Recovery{}, err
+	}
+	segments := l.view.Load().segments
+	if !ok && len(segments) > 0 {
+		start = segments[0].base
+	}
+	l.start.Store(int64(start))
+	if l.floor, err = openFloor(l.fsys, filepath.Join(l.dir, floorName)); err != nil {
+		return Recovery{}, err
+	}
+	clean, err := l.openClean(slices.Contains(names, cleanName))
+	if err != nil {
+		return Recovery{}, err
+	}
+	if clean {
+		l.producers, err = l.loadProducers(now)
+		return Recovery{State: Clean, Promised: l.End()}, err
+	}
+	r := recovery{log: l}
+	if err := r.run(); err != nil {
+		return Recovery{}, err
+	}
+	l.producers, err = l.loadProducers(now)
+	return r.found, err
+}
+
+// segment describes a segment of this log.
+func (l *Log) segment(base topic.Offset, size int64) *segment {
+	s := newSegment(l.fsys, l.files, l.dir, base, size)
+	s.log.closeErr = l.closeFailed
+	return s
+}
+
+// list makes the directory if need be, finishes what was interrupted in it and returns its names, sorted.
+func (l *Log) list() ([]string, error) {
+	entries, err := l.fsys.ReadDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, l.create()
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if !slices.ContainsFunc(names, interrupted) {
+		return names, nil
+	}
+	if err := finishCompaction(l.fsys, l.dir, names); err != nil {
+		return nil, err
+	}
+	if _, err := removeAsides(l.fsys, l.dir); err != nil {
+		return nil, err
+	}
+	if entries, err = l.fsys.ReadDir(l.dir); err != nil {
+		return nil, err
+	}
+	names = names[:0]
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// interrupted says that a file is of a change that did not end.
+func interrupted(name string) bool {
+	return strings.HasSuffix(name, asideSuffix) || ofCompaction(name)
+}
+
+// create makes the directory, durably, and says in it for people whose log it is.
+func (l *Log) create() error {
+	if err := makeDir(l.fsys, l.dir); err != nil {
+		return err
+	}
+	about, err := json.Marshal(partitionFile{l.cfg.Path.Topic, l.cfg.ID.String(), l.cfg.Path.Partition})
+	if err != nil {
+		return err
+	}
+	return replaceFile(l.fsys, filepath.Join(l.dir, partitionName), append(about, '\n'))
+}
+
+// partitionFile is for people and for Dump; no log is opened by it.
+type partitionFile struct {
+	Topic     topic.Name      `json:"topic"`
+	ID        string          `json:"id"`
+	Partition topic.Partition `json:"partition"`
+}
+
+// readStart reads the side file of the log's start; ok is false when there is none to read.
+func readStart(fsys vfs.FS, dir string) (start topic.Offset, ok bool, err error) {
+	b, err := readSmall(fsys, filepath.Join(dir, startName), startKind)
+	if missing(err) {
+		return 0, false, nil
+	}
+	if err != nil || len(b) != 8 {
+		return 0, false, err
+	}
+	start = topic.Offset(binary.BigEndian.Uint64(b))
+	return start, start >= 0, nil
+}
+
+func writeStart(fsys vfs.FS, dir string, start topic.Offset) error {
+	return writeSmall(fsys, filepath.Join(dir, startName), startKind, binary.BigEndian.AppendUint64(nil, uint64(start)))
+}
+
+// openClean takes the log as its last close left it, if the clean mark says so and the files agree.
+func (l *Log) openClean(there bool) (bool, error) {
+	if !there {
+		return false, nil
+	}
+	l.marked.Store(true)
+	mark, ok, err := readCleanMark(l.fsys, l.dir)
+	if err != nil {
+		return false, err
+	}
+	if ok {
+		ok, err = l.fits(mark)
+	}
+	if err != nil || !ok {
+		return false, errors.Join(err, l.unmark())
+	}
+	return true, nil
+}
+
+// fits takes over what the clean mark says, if the directory has what it speaks of.
+func (l *Log) fits(mark cleanMark) (bool, error) {
+	v := l.view.Load()
+	s := v.active()
+	if int64(len(v.segments)) != mark.Segments || l.Start() != mark.Start {
+		return false, nil
+	}
+	var about facts
+	if s != nil {
+		if s.base != mark.Segment {
+			return false, nil
+		}
+		stat, err := l.fsys.Stat(s.log.name)
+		if err != nil {
+			return false, err
+		}
+		if stat.Size() != mark.Bytes {
+			return false, nil
+		}
+		var ok bool
+		about, ok, err = readFacts(l.fsys, s.stem+timeIndex.suffix, timeIndex, s.base)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			about = noFacts(s.base)
+		}
+		about.covers, about.next = mark.Bytes, mark.Mark.End
+		s.size.Store(mark.Bytes)
+	}
+	table, err := loadEpochs(l.fsys, l.dir)
+	if missing(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l.epochs, l.savedEpoch = table, table.entries.Load()
+	l.settle(mark.Mark, s, about)
+	return true, nil
+}
+
+// settle puts the log's end in place, all of it durable.
+func (l *Log) settle(mark topic.Mark, s *segment, about facts) {
+	if s != nil {
+		l.room.begin(s, about.covers)
+	}
+	l.raised = about.covers
+	l.tail.set(mark, s, about, nil)
+	l.synced.Store(int64(mark.End))
+	l.end.Store(int64(mark.End))
+}
+
+// loadProducers reads the newest snapshot of the producer table and applies what the log has behind it.
+func (l *Log) loadProducers(now time.Time) (*Producers, error) {
+	end := l.End()
+	table, at, err := loadProducers(l.fsys, l.dir, l.cfg.Producers, end, now, func(m topic.Mark) bool {
+		return m.End >= l.Start() && (m.End == 0 || l.epochs.EpochAt(m.End-1) == m.Epoch || m.Epoch == topic.NoEpoch)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if at.End < end {
+		if err := l.replay(table, at.End, now); err != nil {
+			table.Clear()
+			return nil, err
+		}
+	}
+	return table, nil
+}
+
+// replay tells a producer table of the batches from an offset on. Segments that are older than anything
+// it keeps are left out.
+func (l *Log) replay(table *Producers, from topic.Offset, now time.Time) error {
+	keep := max(l.cfg.Producers.Window, l.cfg.Producers.Silence)
+	v := l.view.Load()
+	for i := max(0, v.find(from)); i < len(v.segments); i++ {
+		s := v.segments[i]
+		if i+1 < len(v.segments) {
+			about, err := l.factsOf(s, v.segments[i+1].base)
+			if err != nil {
+				return err
+			}
+			if about.last != topic.NoTimestamp && now.Sub(time.UnixMilli(int64(about.last))) > keep {
+				continue
+			}
+		}
+		if err := l.replaySegment(table, s, v.limit(i, l.End()), from, now); err != nil {
+			return fmt.Errorf("replay of %s: %w", s.log.name, err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) replaySegment(table *Producers, s *segment, limit, from topic.Offset, now time.Time) error {
+	return l.scan(s, limit, from, true, func(b found) error {
+		if b.header.Idempotent() && b.header.BaseOffset >= from {
+			l.apply(table, &b.header, now)
+		}
+		return nil
+	})
+}

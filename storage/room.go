@@ -1,0 +1,50 @@
+package storage
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirlog/weir/storage/vfs"
+)
+
+// Room keeps a part of a disk free: the logs that share one refuse appends before the disk is full, so
+// that metadata, side files and retention still find room. It is safe for concurrent use.
+type Room struct {
+	fsys    vfs.FS
+	dir     string
+	reserve int64
+
+	mu   sync.Mutex
+	left int64     // bytes that may still be taken before the next look; guarded by mu
+	seen time.Time // the last look; guarded by mu
+}
+
+// lookEvery is how long the system's word on free space is believed: others write to the disk, too.
+const lookEvery = time.Second
+
+// NewRoom watches the file system below dir and keeps reserve bytes of it free.
+func NewRoom(fsys vfs.FS, dir string, reserve int64) *Room {
+	return &Room{fsys: fsys, dir: dir, reserve: reserve}
+}
+
+// take asks for n more bytes of the disk. The error is a reason to refuse, or the file system's own.
+func (r *Room) take(n int64) error {
+	if r == nil || n <= 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); n > r.left || now.Sub(r.seen) >= lookEvery {
+		space, err := r.fsys.Space(r.dir)
+		if err != nil {
+			return fmt.Errorf("space of %s: %w", r.dir, err)
+		}
+		r.left, r.seen = space.Free-r.reserve, now
+	}
+	if n > r.left {
+		return fmt.Errorf("%d bytes are free, of which %d are kept in reserve", max(0, r.left+r.reserve), r.reserve)
+	}
+	r.left -= n
+	return nil
+}
