@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weirlog/weir/broker/cluster"
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -31,9 +33,14 @@ type Config struct {
 	InFlightBytes int64 // produce.in_flight_bytes: of appends that wait for the log or the disk, in the whole node
 	QueuedAppends int   // produce.queue: appends that may wait in front of one partition
 
-	OpenAtOnce int           // start.parallel: partitions that are opened at the same time
-	DiskLimit  time.Duration // storage.stall: a write or sync that takes longer ends the node
-	StopLimit  time.Duration // stop.timeout: the longest wait for appends in flight while stopping
+	OpenFiles    int   // storage.open_files: of logs, beside those in use
+	IndexBytes   int64 // storage.index_bytes: of the indexes of closed segments, in memory
+	ReserveBytes int64 // storage.reserve_bytes: room on the disk that appends leave free
+
+	CleanInterval time.Duration // clean.interval: between two rounds of retention and compaction
+	OpenAtOnce    int           // start.parallel: partitions that are opened at the same time
+	DiskLimit     time.Duration // storage.stall: a write or sync that takes longer ends the node
+	StopLimit     time.Duration // stop.timeout: the longest wait for appends in flight while stopping
 }
 
 // DefaultConfig is what `weir serve` runs with when nothing is configured.
@@ -43,14 +50,18 @@ func DefaultConfig() Config {
 		Dir:                "weir-data",
 		DefaultPartitions:  1,
 		AutoCreate:         true,
-		MaxTopicPartitions: 1000,
-		MaxPartitions:      8000,
-		MaxTopics:          1000,
+		MaxTopicPartitions: cluster.MaxPartitionsPerTopic,
+		MaxPartitions:      cluster.MaxPartitionsPerNode,
+		MaxTopics:          cluster.MaxTopicsPerPrincipal,
 		IdempotencyWindow:  10 * time.Minute,
 		IdempotencyKeys:    1_000_000,
 		TailBytes:          64 << 20,
 		InFlightBytes:      256 << 20,
 		QueuedAppends:      1024,
+		OpenFiles:          storage.DefaultOpenFiles,
+		IndexBytes:         storage.DefaultIndexBytes,
+		ReserveBytes:       64 << 20,
+		CleanInterval:      30 * time.Second,
 		OpenAtOnce:         8,
 		DiskLimit:          5 * time.Second,
 		StopLimit:          10 * time.Second,
@@ -68,12 +79,15 @@ func (c Config) Validate() error {
 	check(c.NodeID >= 1, "node.id", "%d: must be at least 1", c.NodeID)
 	check(c.ClusterID != "", "cluster.id", "must not be empty")
 	check(c.Dir != "" && filepath.Clean(c.Dir) != "/", "data", "%q: must name a directory of weir's own", c.Dir)
-	check(c.MaxTopicPartitions >= 1, "topics.max_partitions", "%d: must be at least 1", c.MaxTopicPartitions)
+	check(c.MaxTopicPartitions >= 1 && c.MaxTopicPartitions <= cluster.MaxPartitionsPerTopic, "topics.max_partitions",
+		"%d: must be from 1 to %d", c.MaxTopicPartitions, cluster.MaxPartitionsPerTopic)
 	check(c.DefaultPartitions >= 1 && c.DefaultPartitions <= max(c.MaxTopicPartitions, 1), "topics.partitions",
 		"%d: must be from 1 to topics.max_partitions (%d)", c.DefaultPartitions, c.MaxTopicPartitions)
 	check(c.DefaultReplication >= 0, "topics.replication", "%d: must be at least 1, or 0 for as many as there are nodes, up to 3", c.DefaultReplication)
-	check(c.MaxPartitions >= 1, "node.max_partitions", "%d: must be at least 1", c.MaxPartitions)
-	check(c.MaxTopics >= 1, "topics.max_per_principal", "%d: must be at least 1", c.MaxTopics)
+	check(c.MaxPartitions >= 1 && c.MaxPartitions <= cluster.MaxPartitionsPerNode, "node.max_partitions",
+		"%d: must be from 1 to %d", c.MaxPartitions, cluster.MaxPartitionsPerNode)
+	check(c.MaxTopics >= 1 && c.MaxTopics <= cluster.MaxTopicsPerPrincipal, "topics.max_per_principal",
+		"%d: must be from 1 to %d", c.MaxTopics, cluster.MaxTopicsPerPrincipal)
 	check(c.IdempotencyWindow >= time.Second && c.IdempotencyWindow <= 7*24*time.Hour, "idempotency.window",
 		"%v: must be from 1s to 168h", c.IdempotencyWindow)
 	check(c.IdempotencyKeys >= 1000, "idempotency.max_keys", "%d: must be at least 1000", c.IdempotencyKeys)
@@ -81,6 +95,10 @@ func (c Config) Validate() error {
 	check(c.InFlightBytes >= 2*topic.MostMaxMessageBytes, "produce.in_flight_bytes", "%d: must be at least %d, two of the largest batches",
 		c.InFlightBytes, 2*topic.MostMaxMessageBytes)
 	check(c.QueuedAppends >= 1, "produce.queue", "%d: must be at least 1", c.QueuedAppends)
+	check(c.OpenFiles >= 16, "storage.open_files", "%d: must be at least 16", c.OpenFiles)
+	check(c.IndexBytes >= 0, "storage.index_bytes", "%d: must not be negative", c.IndexBytes)
+	check(c.ReserveBytes >= 0, "storage.reserve_bytes", "%d: must not be negative", c.ReserveBytes)
+	check(c.CleanInterval >= 10*time.Millisecond, "clean.interval", "%v: must be at least 10ms", c.CleanInterval)
 	check(c.OpenAtOnce >= 1, "start.parallel", "%d: must be at least 1", c.OpenAtOnce)
 	check(c.DiskLimit >= 100*time.Millisecond, "storage.stall", "%v: must be at least 100ms", c.DiskLimit)
 	check(c.StopLimit > 0, "stop.timeout", "%v: must be more than 0", c.StopLimit)

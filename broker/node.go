@@ -2,16 +2,41 @@ package broker
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlog/weir/broker/cluster"
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/internal/run"
+	"github.com/weirlog/weir/storage"
+	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 )
 
-// Deps is what a node is handed. FS and Cluster join it as their packages appear.
+// Cluster is what a node needs of the cluster's metadata; quorum.Quorum is one.
+type Cluster interface {
+	// AwaitReady returns when the image is not one of the past and this process is registered.
+	AwaitReady(ctx context.Context) error
+	// Incarnation is the number of this process start, once it is registered.
+	Incarnation() topic.Incarnation
+	// Watch returns the image in force and a channel that is closed when a later one is.
+	Watch() (image *cluster.Image, changed <-chan struct{})
+	// Propose commits a command and returns its result, or the refusal as an error.
+	Propose(ctx context.Context, c cluster.Command) (cluster.Result, error)
+	// Ready is nil when commands can be proposed.
+	Ready() error
+}
+
+// Deps is what a node is handed.
 type Deps struct {
+	FS         vfs.FS
+	Cluster    Cluster
+	SameBoot   bool                  // the machine was not started anew since the data directory was last used
 	Logger     *slog.Logger          // nil: no logs
 	Registerer prometheus.Registerer // nil: no metrics
 }
@@ -20,25 +45,223 @@ type Deps struct {
 // run it once with [Node.Run]. Its methods are safe for concurrent use, before and after Run too:
 // then they refuse with NotLeader or Stopping.
 type Node struct {
-	cfg  Config
-	deps Deps
+	cfg      Config
+	fs       vfs.FS
+	cluster  Cluster
+	sameBoot bool
+	logger  *slog.Logger
+	metrics *metrics
+
+	hall     *hall
+	inFlight budget
+	files    *storage.Files
+	room     *storage.Room
+	keys     *storage.KeyBudget
+	removals removals
+	soon     chan *partition // to be cleaned before the next round
+
+	state      atomic.Int32
+	open       atomic.Int64 // partitions that are open
+	partitions *run.Group   // a task per open partition
+	incarnated topic.Incarnation
+	shut       map[topic.ID]struct{} // topics with a partition that could not be opened; the watcher's own
+
+	hurry  chan struct{} // closed when appends in flight have had their time to finish
+	failed chan struct{} // closed after err was set
+	once   sync.Once
+	err    error // the final error
 }
+
+// The states of a node.
+const (
+	isStarting int32 = iota
+	isServing
+	isStopping
+)
 
 // New makes a node. It does no I/O and starts nothing.
 func New(cfg Config, deps Deps) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Node{cfg: cfg, deps: deps}, nil
+	if deps.FS == nil || deps.Cluster == nil {
+		return nil, fault.Newf("broker.New", fault.Internal, nil, "a node needs a file system and a cluster")
+	}
+	n := &Node{
+		cfg: cfg, fs: deps.FS, cluster: deps.Cluster, sameBoot: deps.SameBoot, logger: deps.Logger,
+		hall:       newHall(),
+		inFlight:   budget{most: cfg.InFlightBytes},
+		files:      storage.NewFiles(cfg.OpenFiles, cfg.IndexBytes),
+		room:       storage.NewRoom(deps.FS, cfg.Dir, cfg.ReserveBytes),
+		keys:       storage.NewKeyBudget(int64(cfg.IdempotencyKeys)),
+		removals:   newRemovals(),
+		soon:       make(chan *partition, 64),
+		partitions: run.NewGroup(context.Background()),
+		shut:       map[topic.ID]struct{}{},
+		hurry:      make(chan struct{}),
+		failed:     make(chan struct{}),
+	}
+	if n.logger == nil {
+		n.logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	var err error
+	n.metrics, err = newMetrics(deps.Registerer, n)
+	return n, err
 }
 
-// Run registers the node, opens its partitions, serves until ctx ends and returns after every
-// log is synced and closed. A final error of the disk ends it too, and is returned; the process has to
-// end then. The cluster handed in must be running, and go on until Run has returned.
-func (n *Node) Run(ctx context.Context) error { return starting("broker.Run") }
+// Run opens the node's partitions, serves until ctx ends and returns after every log is synced and
+// closed. A final error of the disk ends it too, and is returned; the process has to end then. The
+// cluster handed in must be running, and go on until Run has returned.
+func (n *Node) Run(ctx context.Context) error {
+	group := run.NewGroup(ctx)
+	err := n.start(group.Context())
+	if err == nil {
+		n.state.Store(isServing)
+		group.Go("images", n.watchImages)
+		group.Go("cleaner", n.clean)
+		select {
+		case <-group.Context().Done():
+			err = context.Cause(group.Context())
+		case <-n.failed:
+		}
+	}
+	n.state.Store(isStopping)
+	if err != nil && ctx.Err() == nil {
+		n.fail(err)
+	}
+	group.Stop()
+	return n.stop(group)
+}
+
+// start registers the node, and opens what it has.
+func (n *Node) start(ctx context.Context) error {
+	begun := time.Now()
+	if err := n.cluster.AwaitReady(ctx); err != nil {
+		return err
+	}
+	n.incarnated = n.cluster.Incarnation()
+	image, _ := n.cluster.Watch()
+	if err := n.tidyTopicDirs(image); err != nil {
+		return err
+	}
+	if err := n.act(ctx, image); err != nil {
+		return err
+	}
+	n.logger.Info("serving", "node", int(n.cfg.NodeID), "partitions", n.open.Load(), "took", time.Since(begun).Round(time.Millisecond))
+	return nil
+}
+
+// stop closes every partition, for as long as it may take, and returns the final error.
+func (n *Node) stop(group *run.Group) error {
+	why, limit := stopping("broker.Run"), n.cfg.StopLimit
+	if err := n.failure(); err != nil {
+		why, limit = err, min(limit, afterFailure)
+	}
+	for p := range n.hall.all {
+		p.stop(why)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := group.Wait()
+		for p := range n.hall.all { // those that the watcher opened last
+			p.stop(why)
+		}
+		if closing := n.partitions.Wait(); err == nil {
+			err = closing
+		}
+		ended <- err
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for hurried := false; ; hurried = true {
+		select {
+		case err := <-ended:
+			if err != nil {
+				n.fail(err)
+			}
+			return n.failure()
+		case <-timer.C:
+		}
+		if hurried { // the disk hangs, and what uses it cannot be waited for
+			n.fail(fault.Newf("broker.Run", fault.Internal, nil, "the logs were not closed in time"))
+			return n.failure()
+		}
+		close(n.hurry)
+		timer.Reset(n.cfg.DiskLimit + afterFailure)
+	}
+}
+
+// afterFailure is how long a node whose disk failed tries to close the logs that are still sound.
+const afterFailure = 2 * time.Second
+
+// fail ends the node with a final error. Only the first counts.
+func (n *Node) fail(err error) {
+	n.once.Do(func() {
+		n.err = err
+		n.logger.Error("the node cannot go on", "err", err)
+		close(n.failed)
+	})
+}
+
+// failure is the final error, or nil.
+func (n *Node) failure() error {
+	select {
+	case <-n.failed:
+		return n.err
+	default:
+		return nil
+	}
+}
+
+// patience is closed when a partition that was stopped, for a reason, need not wait for its appends any more.
+func (n *Node) patience(why error) <-chan struct{} {
+	if fault.Is(why, fault.Stopping) {
+		return n.hurry
+	}
+	now := make(chan struct{})
+	close(now)
+	return now
+}
+
+// newStall returns a timer, not running, that ends the node when an operation of the disk takes too long.
+func (n *Node) newStall(path topic.Path, what string) *time.Timer {
+	timer := time.AfterFunc(time.Hour, func() {
+		n.fail(fault.Newf("broker.disk", fault.Internal, path, "%s has taken more than %v, the disk hangs", what, n.cfg.DiskLimit))
+	})
+	timer.Stop()
+	return timer
+}
+
+// serving is nil while calls are taken.
+func (n *Node) serving(op string) error {
+	switch n.state.Load() {
+	case isServing:
+		return nil
+	case isStarting:
+		return starting(op)
+	default:
+		return stopping(op)
+	}
+}
+
+func starting(op string) error {
+	return fault.Newf(op, fault.NotLeader, nil, "the node is starting")
+}
+
+func stopping(op string) error {
+	return fault.Newf(op, fault.Stopping, nil, "the node is stopping")
+}
 
 // Ready is nil when the node serves, else it says what is missing.
-func (n *Node) Ready() error { return starting("broker.Ready") }
+func (n *Node) Ready() error {
+	if err := n.failure(); err != nil {
+		return err
+	}
+	if err := n.serving("broker.Ready"); err != nil {
+		return err
+	}
+	return n.cluster.Ready()
+}
 
 // ID is the node's number.
 func (n *Node) ID() topic.NodeID { return n.cfg.NodeID }
@@ -46,70 +269,19 @@ func (n *Node) ID() topic.NodeID { return n.cfg.NodeID }
 // ClusterID names the cluster.
 func (n *Node) ClusterID() string { return n.cfg.ClusterID }
 
-// Produce appends a.Records, each to its partition, and fills in a.Results. It encodes them before it
-// waits for anything, so the records may be views of the caller's buffers for as long as the call lasts.
-// An error refuses the call as a whole, and Results may be unset then.
-func (n *Node) Produce(ctx context.Context, a *topic.Append) error { return starting("broker.Produce") }
-
-// Fetch returns whole batches of one partition, from the one with f.Offset on, waiting up to f.Wait
-// for f.MinBytes of them. An offset that is not there is a fault of kind OffsetRange that wraps a
-// *topic.RangeError. The end of ctx ends the wait with what there is.
-func (n *Node) Fetch(ctx context.Context, f topic.Fetch) (topic.Fetched, error) {
-	return topic.Fetched{}, starting("broker.Fetch")
+// logConfig is that of a partition's log.
+func (n *Node) logConfig(t *topic.Description, path topic.Path) storage.Config {
+	cfg := storage.Default(path, t.ID)
+	cfg.Incarnation = n.incarnated
+	cfg.Settings = t.Settings
+	cfg.Producers.Window = n.cfg.IdempotencyWindow
+	cfg.Producers.Keys = n.keys
+	cfg.SameBoot = n.sameBoot
+	cfg.Files, cfg.Room = n.files, n.room
+	return cfg
 }
 
-// Listen rings bell, without ever blocking on it, after the partition's high watermark or log start has
-// moved, after partitions were added to its topic or its settings changed, and when it was deleted. A
-// bell should have room for one ring. It is rung some milliseconds late at most, and once for several
-// events. stop ends it, and may be called more than once.
-func (n *Node) Listen(ref topic.Ref, bell chan<- struct{}) (stop func(), err error) {
-	return nil, starting("broker.Listen")
-}
-
-// Bounds of a partition; cheap.
-func (n *Node) Bounds(ref topic.Ref) (topic.Bounds, error) {
-	return topic.Bounds{}, starting("broker.Bounds")
-}
-
-// Offsets looks up a position in every partition of a topic.
-func (n *Node) Offsets(ctx context.Context, name topic.Name, at topic.At) ([]topic.OffsetAt, error) {
-	return nil, starting("broker.Offsets")
-}
-
-// Topic describes a topic from the local image, or says NoTopic.
-func (n *Node) Topic(name topic.Name) (*topic.Description, error) {
-	return nil, starting("broker.Topic")
-}
-
-// TopicByID is Topic for one life of a topic.
-func (n *Node) TopicByID(id topic.ID) (*topic.Description, error) {
-	return nil, starting("broker.TopicByID")
-}
-
-// Topics returns up to limit topics with names after a name, by name, weir's own included.
-func (n *Node) Topics(after topic.Name, limit int) []*topic.Description { return nil }
-
-// CreateTopic makes a topic, and returns when this node knows it.
-func (n *Node) CreateTopic(ctx context.Context, c topic.Creation) (*topic.Description, error) {
-	return nil, starting("broker.CreateTopic")
-}
-
-// AlterTopic changes settings of a topic or adds partitions, and returns when this node knows.
-func (n *Node) AlterTopic(ctx context.Context, name topic.Name, a topic.Alteration) (*topic.Description, error) {
-	return nil, starting("broker.AlterTopic")
-}
-
-// DeleteTopic deletes a topic with its records.
-func (n *Node) DeleteTopic(ctx context.Context, name topic.Name) error {
-	return starting("broker.DeleteTopic")
-}
-
-// DeleteRecords raises a partition's log start to before, or to its high watermark when before is
-// NoOffset, and returns the log start. What is below is not readable any more when it returns.
-func (n *Node) DeleteRecords(ctx context.Context, path topic.Path, before topic.Offset) (topic.Offset, error) {
-	return topic.NoOffset, starting("broker.DeleteRecords")
-}
-
-func starting(op string) error {
-	return fault.Newf(op, fault.NotLeader, nil, "the node is starting")
+// tailLimit is the share of one partition of the memory for recent batches.
+func (n *Node) tailLimit() int {
+	return int(n.cfg.TailBytes / max(n.open.Load(), 1))
 }

@@ -1,5 +1,7 @@
 package topic
 
+import "slices"
+
 // Description is what the cluster knows of a topic. It is shared: nobody writes to it.
 type Description struct {
 	Name        Name
@@ -59,3 +61,6 @@ type OffsetAt struct {
 	Timestamp Millis // of the record found, for AtTime; else NoTimestamp
 	Bounds    Bounds
 }
+
+// On says whether a node holds a replica of the partition.
+func (d *PartitionDescription) On(node NodeID) bool { return slices.Contains(d.Replicas, node) }

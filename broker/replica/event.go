@@ -7,8 +7,8 @@ type Event interface{ event() }
 
 // Lead begins a reign: the cluster made this node the leader in a new epoch.
 type Lead struct {
-	Epoch          topic.Epoch // higher than any before
-	PartitionEpoch int32       // counts changes of leader and in-sync set
+	Epoch          topic.Epoch          // higher than any before
+	PartitionEpoch topic.PartitionEpoch // counts changes of leader and in-sync set
 	InSync         []topic.NodeID
 	MinInSync      int
 	End            topic.Offset // the log's end, where the epoch will start
@@ -38,7 +38,7 @@ type Proposed struct{ InSync []topic.NodeID }
 // Changed is the in-sync set and its minimum as the cluster has them now. One of an older partition
 // epoch is ignored; only one of a newer epoch is the outcome of a proposal.
 type Changed struct {
-	PartitionEpoch int32
+	PartitionEpoch topic.PartitionEpoch
 	InSync         []topic.NodeID
 	MinInSync      int
 }

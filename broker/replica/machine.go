@@ -14,7 +14,7 @@ type Machine struct {
 	leading        bool
 	settled        bool // the high watermark has reached the epoch's start in this reign
 	epoch          topic.Epoch
-	partitionEpoch int32
+	partitionEpoch topic.PartitionEpoch
 	epochStart     topic.Offset // first offset of the epoch
 	end            topic.Offset
 	synced         topic.Offset

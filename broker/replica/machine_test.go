@@ -146,7 +146,7 @@ func event(t *testing.T, word string, a arguments) Event {
 	switch word {
 	case "lead":
 		return Lead{
-			Epoch: topic.Epoch(a.one("epoch")), PartitionEpoch: int32(a.one("pe")), InSync: a.nodes("isr"), MinInSync: int(a.one("min")),
+			Epoch: topic.Epoch(a.one("epoch")), PartitionEpoch: topic.PartitionEpoch(a.one("pe")), InSync: a.nodes("isr"), MinInSync: int(a.one("min")),
 			End: a.offset("end"), Synced: a.offset("synced"), HighWatermark: a.offset("hw"),
 		}
 	case "appended":
@@ -161,7 +161,7 @@ func event(t *testing.T, word string, a arguments) Event {
 	case "proposed":
 		return Proposed{InSync: a.nodes("isr")}
 	case "changed":
-		return Changed{PartitionEpoch: int32(a.one("pe")), InSync: a.nodes("isr"), MinInSync: int(a.one("min"))}
+		return Changed{PartitionEpoch: topic.PartitionEpoch(a.one("pe")), InSync: a.nodes("isr"), MinInSync: int(a.one("min"))}
 	case "refused":
 		return Refused{}
 	case "stop":
@@ -181,7 +181,7 @@ func TestPromises(t *testing.T) {
 		var (
 			hw, end, synced topic.Offset
 			epoch           topic.Epoch
-			pe              int32
+			pe              topic.PartitionEpoch
 			inSync          = []topic.NodeID{1, 2, 3}
 			pending         []topic.NodeID
 			minISR          = 2

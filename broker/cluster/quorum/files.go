@@ -67,10 +67,13 @@ func openFiles(cfg Config, logger *slog.Logger) (*files, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	default:
-		if err := f.mayFound(cfg.ClusterID); err != nil {
+		if err := f.mayFound(cfg); err != nil {
 			return nil, err
 		}
-		id := nuid.Next()
+		id := cfg.ClusterID
+		if id == "" {
+			id = nuid.Next()
+		}
 		if err := f.found(id, cfg.Node); err != nil {
 			return nil, fmt.Errorf("a new metadata log could not be made: %w", err)
 		}
@@ -103,7 +106,7 @@ func (f *files) sweep() error {
 }
 
 // mayFound refuses to begin anew where there was a log: it would forget every topic.
-func (f *files) mayFound(clusterID string) error {
+func (f *files) mayFound(cfg Config) error {
 	snapshots, err := f.snapshots.List()
 	if err != nil {
 		return err
@@ -118,8 +121,8 @@ func (f *files) mayFound(clusterID string) error {
 		trace = "a damaged one was set aside as " + damaged[len(damaged)-1]
 	case len(snapshots) > 0:
 		trace = "there are snapshots of it"
-	case clusterID != "":
-		trace = "the data directory belongs to cluster " + clusterID
+	case cfg.ClusterID != "" && !cfg.Found:
+		trace = "the data directory belongs to cluster " + cfg.ClusterID
 	default:
 		return nil
 	}

@@ -25,8 +25,9 @@ type Config struct {
 	Node topic.NodeID // this node, from 1 on
 	// ClusterID is the cluster that the data directory was made for. With "" an empty Dir founds a new
 	// cluster with an id of its own; write [Quorum.ClusterID] down after Open has returned. With an id an
-	// empty Dir is a lost log, and Open refuses.
+	// empty Dir is a lost log, and Open refuses, unless Found says that there was none yet.
 	ClusterID string
+	Found     bool // an empty Dir founds the cluster ClusterID
 	// DiskLimit is how long one operation of the log may take before the disk counts as broken; 0: 5 s.
 	DiskLimit time.Duration
 
@@ -161,6 +162,9 @@ func (q *Quorum) Run(ctx context.Context) error {
 	if err != nil {
 		close(q.closing)
 		q.release()
+		if failed := q.failure.get(); failed != nil {
+			err = failed // what raft made of it says less
+		}
 		return errors.Join(err, q.files.bolt.Close())
 	}
 	proposer := run.NewGroup(ctx)

@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage/vfs"
+	"github.com/weirlog/weir/topic"
+)
+
+// Topics live in the data directory's "topics", each in a directory named by its id.
+const (
+	topicsDir = "topics"
+	buried    = ".deleted" // on its way out: the topic was deleted
+	setAside  = ".aside"   // of a topic that the cluster does not know; for a person to look at
+)
+
+func (n *Node) topicDir(id topic.ID) string {
+	return filepath.Join(n.cfg.Dir, topicsDir, hex.EncodeToString(id[:]))
+}
+
+// diskError is the fault for an error of the file system.
+func diskError(what string, err error) error {
+	kind := fault.Internal
+	if errors.Is(err, syscall.ENOSPC) {
+		kind = fault.StorageFull
+	}
+	return fault.New("broker.directories", kind, what, err)
+}
+
+// makeTopicDir makes the directory of a topic, durably, when there is none.
+func (n *Node) makeTopicDir(id topic.ID) error {
+	dir := n.topicDir(id)
+	there, err := vfs.Exists(n.fs, dir)
+	if err == nil && !there {
+		if err = n.fs.MkdirAll(dir, 0o755); err == nil {
+			err = n.fs.SyncDir(filepath.Dir(dir))
+		}
+	}
+	if err != nil {
+		return diskError(dir, err)
+	}
+	return nil
+}
+
+// buryTopicDir takes a topic's directory out of sight at once; the cleaner removes it.
+func (n *Node) buryTopicDir(id topic.ID) error {
+	dir := n.topicDir(id)
+	switch err := n.fs.Rename(dir, dir+buried); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return diskError(dir, err)
+	}
+	if err := n.fs.SyncDir(filepath.Dir(dir)); err != nil {
+		return diskError(dir, err)
+	}
+	n.removals.push(dir + buried)
+	return nil
+}
+
+// tidyTopicDirs goes through the directories at start. What was being removed goes on; what was deleted
+// while the node was away goes now; what the cluster does not know is set aside, because metadata that
+// lacks a topic is no proof that its records are not wanted.
+func (n *Node) tidyTopicDirs(image *cluster.Image) error {
+	top := filepath.Join(n.cfg.Dir, topicsDir)
+	if err := n.fs.MkdirAll(top, 0o755); err != nil {
+		return diskError(top, err)
+	}
+	if err := n.fs.SyncDir(n.cfg.Dir); err != nil {
+		return diskError(top, err)
+	}
+	entries, err := n.fs.ReadDir(top)
+	if err != nil {
+		return diskError(top, err)
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(top, entry.Name())
+		if strings.HasSuffix(entry.Name(), buried) {
+			n.removals.push(dir)
+			continue
+		}
+		var id topic.ID
+		if hex.DecodedLen(len(entry.Name())) != len(id) {
+			continue
+		}
+		if _, err := hex.Decode(id[:], []byte(entry.Name())); err != nil {
+			continue
+		}
+		if _, known := image.TopicByID(id); known {
+			continue
+		}
+		if image.Deleted(id) {
+			if err := n.buryTopicDir(id); err != nil {
+				return err
+			}
+			continue
+		}
+		n.logger.Warn("set aside the directory of a topic that the cluster does not know", "dir", dir+setAside)
+		if err := n.fs.Rename(dir, dir+setAside); err != nil {
+			return diskError(dir, err)
+		}
+	}
+	return nil
+}

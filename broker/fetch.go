@@ -1,0 +1,185 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage"
+	"github.com/weirlog/weir/topic"
+)
+
+// defaultFetchBytes is what a fetch without MaxBytes gets.
+const defaultFetchBytes = 1 << 20
+
+// Fetch returns whole batches of one partition, from the one with f.Offset on, waiting up to f.Wait
+// for f.MinBytes of them. An offset that is not there is a fault of kind OffsetRange that wraps a
+// *topic.RangeError. The end of ctx ends the wait with what there is.
+func (n *Node) Fetch(ctx context.Context, f topic.Fetch) (topic.Fetched, error) {
+	p, err := n.fetchFrom(f)
+	if err != nil {
+		return topic.Fetched{}, err
+	}
+	if f.MaxBytes <= 0 {
+		f.MaxBytes = defaultFetchBytes
+	}
+	if f.MinBytes > f.MaxBytes {
+		f.MinBytes = f.MaxBytes
+	}
+	got, enough, err := p.fetch(f)
+	if err != nil || enough || f.Wait <= 0 {
+		return got, err
+	}
+	return p.fetchWaiting(ctx, f)
+}
+
+func (n *Node) fetchFrom(f topic.Fetch) (*partition, error) {
+	if err := n.serving("broker.Fetch"); err != nil {
+		return nil, err
+	}
+	if !f.ID.IsZero() {
+		return n.hall.partition(topic.Ref{ID: f.ID, Partition: f.Partition})
+	}
+	t, err := n.hall.byName(f.Topic)
+	if err != nil {
+		return nil, err
+	}
+	return t.at(f.Partition)
+}
+
+// fetchWaiting fetches each time that the partition has moved, until there is enough or the wait ends.
+func (p *partition) fetchWaiting(ctx context.Context, f topic.Fetch) (topic.Fetched, error) {
+	bell := make(chan struct{}, 1)
+	stop, ok := p.bells.add(bell)
+	if !ok {
+		return topic.Fetched{}, p.whyGone()
+	}
+	defer stop()
+	timer := time.NewTimer(f.Wait)
+	defer timer.Stop()
+	for {
+		got, enough, err := p.fetch(f)
+		if err != nil || enough {
+			return got, err
+		}
+		select {
+		case <-bell:
+		case <-timer.C:
+			return got, nil
+		case <-ctx.Done():
+			return got, nil
+		case <-p.life.Done():
+			if why := p.whyGone(); !fault.Is(why, fault.Stopping) {
+				return topic.Fetched{}, why
+			}
+			return got, nil // a waiting poll ends with what there is when the node stops
+		}
+	}
+}
+
+// fetch reads once. enough says that waiting would not make the answer better.
+func (p *partition) fetch(f topic.Fetch) (got topic.Fetched, enough bool, err error) {
+	bounds := p.bounds()
+	got = topic.Fetched{
+		ID: p.ref.ID, Next: f.Offset,
+		LogStart: bounds.LogStart, HighWatermark: bounds.HighWatermark, LeaderEpoch: bounds.LeaderEpoch,
+	}
+	if err := p.inRange(f, bounds); err != nil {
+		return topic.Fetched{}, false, err
+	}
+	if f.Offset == bounds.HighWatermark {
+		return got, false, nil
+	}
+	got.Batches, got.Next, got.Gaps, err = p.read(f.Offset, bounds.HighWatermark, f.MaxBytes)
+	if err != nil {
+		return topic.Fetched{}, false, err
+	}
+	return got, len(got.Batches) >= max(f.MinBytes, 1) || got.Next < bounds.HighWatermark || len(got.Gaps) > 0, nil
+}
+
+// inRange says whether a reader may go on at an offset.
+func (p *partition) inRange(f topic.Fetch, bounds topic.Bounds) error {
+	refuse := func(reason topic.GapReason, resume topic.Offset) error {
+		return fault.New("broker.Fetch", fault.OffsetRange, p.path, &topic.RangeError{
+			Path: p.path, Offset: f.Offset, Reason: reason, Bounds: bounds, ResumeAt: resume,
+		})
+	}
+	if f.Offset < bounds.LogStart {
+		return refuse(topic.Retention, bounds.LogStart)
+	}
+	if f.LastEpoch != topic.NoEpoch && f.Offset > 0 {
+		// The reader's log and this one agree up to where the reader's last epoch ends here.
+		if mark := p.log.EpochEnd(f.LastEpoch); mark.Epoch != f.LastEpoch || mark.End < f.Offset {
+			return refuse(topic.Truncated, max(bounds.LogStart, min(mark.End, f.Offset, bounds.HighWatermark)))
+		}
+	}
+	if f.Offset > bounds.HighWatermark {
+		if !p.settled.Load() { // a leader that has just begun does not know yet what is committed
+			return fault.Newf("broker.Fetch", fault.NotLeader, p.path, "the end of the partition is not known yet")
+		}
+		return refuse(topic.BeyondEnd, bounds.HighWatermark)
+	}
+	return nil
+}
+
+// read returns batches below an offset: from memory at the tail, else from the log.
+func (p *partition) read(from, below topic.Offset, maxBytes int) (batches []byte, next topic.Offset, gaps []topic.Gap, err error) {
+	leave, err := p.use()
+	if err != nil {
+		return nil, from, nil, err
+	}
+	defer leave()
+	if batches, next = p.tail.read(from, below, maxBytes); len(batches) > 0 {
+		return batches, next, nil, nil
+	}
+	p.node.metrics.coldReads.Inc()
+	piece, err := p.log.Read(from, below, maxBytes)
+	if err != nil {
+		if storage.Final(err) {
+			p.node.fail(err)
+		}
+		return nil, from, nil, p.named(err)
+	}
+	return piece.Batches, piece.Next, piece.Gaps, nil
+}
+
+// named gives an error of the log's range, which may come of a retention meanwhile, the bounds of now.
+func (p *partition) named(err error) error {
+	var out *topic.RangeError
+	if errors.As(err, &out) {
+		out.Bounds = p.bounds()
+	}
+	return err
+}
+
+// Listen rings bell, without ever blocking on it, after the partition's high watermark or log start has
+// moved, after partitions were added to its topic or its settings changed, and when it was deleted. A
+// bell should have room for one ring. It is rung some milliseconds late at most, and once for several
+// events. stop ends it, and may be called more than once.
+func (n *Node) Listen(ref topic.Ref, bell chan<- struct{}) (stop func(), err error) {
+	if err := n.serving("broker.Listen"); err != nil {
+		return nil, err
+	}
+	p, err := n.hall.partition(ref)
+	if err != nil {
+		return nil, err
+	}
+	stop, ok := p.bells.add(bell)
+	if !ok {
+		return nil, p.whyGone()
+	}
+	return stop, nil
+}
+
+// Bounds of a partition; cheap.
+func (n *Node) Bounds(ref topic.Ref) (topic.Bounds, error) {
+	p, err := n.hall.partition(ref)
+	if err != nil {
+		return topic.Bounds{}, err
+	}
+	if err := p.whyGone(); err != nil {
+		return topic.Bounds{}, err
+	}
+	return p.bounds(), nil
+}
