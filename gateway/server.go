@@ -25,6 +25,7 @@ import (
 type Node interface {
 	Topics
 	Producer
+	Fetcher
 	Health
 }
 

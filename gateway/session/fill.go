@@ -217,7 +217,6 @@ func (r *Reader) outOfRange(p *part, err error) error {
 		to = out.Bounds.HighWatermark
 	}
 	r.chunk.close()
-	p.last = topic.NoEpoch
 	r.announce(p, p.next, to, out.Reason)
 	p.leader = out.Bounds.LeaderEpoch
 	return nil
@@ -226,11 +225,8 @@ func (r *Reader) outOfRange(p *part, err error) error {
 // announce moves a part over a gap.
 func (r *Reader) announce(p *part, from, to topic.Offset, reason topic.GapReason) {
 	r.notices = append(r.notices, Notice{Gap: &Gap{
-		Topic: p.topic.name, Partition: p.number, From: from, To: to, Reason: reason,
+		Topic: p.topic.name, Partition: p.number, From: from, To: to, Reason: reason, part: p,
 	}})
 	r.metrics.gaps.Inc()
-	p.next = to
-	// The cursor moves with the notice, so that a resume does not meet the gap again.
-	at := &r.cursor.Topics[p.topic.place].Parts[p.place]
-	at.Next, at.LastEpoch = to, p.last
+	p.next, p.last = to, topic.NoEpoch
 }

@@ -15,7 +15,8 @@ func (NDJSON) name() string { return mouthNDJSON }
 
 func (NDJSON) hello(dst []byte, _ *Reader) []byte { return dst }
 
-func (NDJSON) page(dst []byte, r *Reader, p *Page) []byte {
+// Page appends a page: a line for each notice and each record.
+func (NDJSON) Page(dst []byte, r *Reader, p *Page) []byte {
 	for i := range p.Notices {
 		switch n := &p.Notices[i]; {
 		case n.Gap != nil:

@@ -59,6 +59,8 @@ type Gap struct {
 	Partition topic.Partition
 	From, To  topic.Offset
 	Reason    topic.GapReason
+
+	part *part // where the reader moves to To
 }
 
 // Partitions says that partitions were added to a topic. They are read from their beginning.

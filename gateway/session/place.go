@@ -158,12 +158,9 @@ func (r *Reader) placePart(p *part, spec Spec, byTime map[topic.Partition]topic.
 			return fault.Newf("session.Open", fault.Validation, p.topic.name, "partition %d is read, but no offset is given for it", p.number)
 		}
 		p.next = at
-		if err := r.inRange(p, bounds); err != nil {
-			return err
-		}
 	}
 	r.cursor.Topics[p.topic.place].Parts[p.place].Next = p.next
-	return nil
+	return r.inRange(p, bounds)
 }
 
 // inRange checks an offset that a reader named. One that is out of range becomes a gap where the

@@ -238,8 +238,7 @@ func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 	}
 	if page.Records == 0 && len(r.notices) > 0 {
 		// Records come before the gap behind them, and notices before the records behind those.
-		page.Notices = append(page.Notices, r.notices...)
-		r.notices = r.notices[:0]
+		r.notify(page)
 		return page, nil
 	}
 	if page.Records == 0 && trouble != nil {
@@ -248,6 +247,20 @@ func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 	page.AtEnd = ended == len(r.parts) && len(r.notices) == 0
 	page.Done = page.AtEnd && r.until && r.done()
 	return page, nil
+}
+
+// notify puts the notices into the page. The cursor moves over a gap when it is told, and not sooner:
+// who goes on from an older cursor meets it again.
+func (r *Reader) notify(page *Page) {
+	for _, n := range r.notices {
+		if g := n.Gap; g != nil {
+			at := &r.cursor.Topics[g.part.topic.place].Parts[g.part.place]
+			at.Next, at.LastEpoch = g.To, topic.NoEpoch
+		}
+		page.Notices = append(page.Notices, n)
+	}
+	clear(r.notices)
+	r.notices = r.notices[:0]
 }
 
 func (p *Page) full(limit Limit) bool { return p.Records >= limit.Records || p.Bytes >= limit.Bytes }

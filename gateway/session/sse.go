@@ -30,7 +30,8 @@ func appendID(dst []byte, r *Reader) []byte {
 	return append(dst, '\n')
 }
 
-func (SSE) page(dst []byte, r *Reader, p *Page) []byte {
+// Page appends a page: an event for each notice and each record.
+func (SSE) Page(dst []byte, r *Reader, p *Page) []byte {
 	for i := range p.Notices {
 		dst = appendID(dst, r)
 		switch n := &p.Notices[i]; {

@@ -17,11 +17,11 @@ type Stream struct {
 	Chunked bool
 }
 
-// Mouth is how a stream speaks. Each method appends to dst. page moves the reader's cursor on.
+// Mouth is how a stream speaks. Each method appends to dst. Page moves the reader's cursor on.
 type Mouth interface {
 	name() string
 	hello(dst []byte, r *Reader) []byte
-	page(dst []byte, r *Reader, p *Page) []byte
+	Page(dst []byte, r *Reader, p *Page) []byte
 	caughtUp(dst []byte) []byte
 	heartbeat(dst []byte) []byte
 	end(dst []byte, r *Reader) []byte
@@ -97,7 +97,7 @@ func (st *streaming) give(page *Page) error {
 	st.caught = st.caught || caughtUp
 	st.records.Add(float64(page.Records))
 	return st.say(page.Done, func(b []byte) []byte {
-		b = st.Mouth.page(b, st.Reader, page)
+		b = st.Mouth.Page(b, st.Reader, page)
 		if caughtUp {
 			b = st.Mouth.caughtUp(b)
 		}
