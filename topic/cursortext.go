@@ -36,15 +36,19 @@ func (c Cursor) String() string { return string(c.Append(nil)) }
 // Append appends the text of the cursor to dst. Topics and partitions must be in order and numbers
 // not negative, as [Cursor.Advance] and [ParseCursor] leave them: otherwise nobody can read the text.
 func (c Cursor) Append(dst []byte) []byte {
-	var room [512]byte // of a cursor of some 50 partitions
-	b := append(room[:0], readerCursor)
-	b = binary.AppendUvarint(b, uint64(len(c.Topics)))
-	for i := range c.Topics {
-		b = c.Topics[i].append(b)
-	}
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, cursorTable))
 	dst = append(dst, cursorPrefix...)
-	return cursorBase64.AppendEncode(dst, b)
+	start := len(dst)
+	dst = append(dst, readerCursor)
+	dst = binary.AppendUvarint(dst, uint64(len(c.Topics)))
+	for i := range c.Topics {
+		dst = c.Topics[i].append(dst)
+	}
+	dst = binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], cursorTable))
+	// The text is made behind the bytes and then moved over them: dst is all the room that is needed.
+	plain := dst[start:]
+	dst = cursorBase64.AppendEncode(dst, plain)
+	n := copy(dst[start:], dst[start+len(plain):])
+	return dst[:start+n]
 }
 
 // append appends the topic's id, its flag, and its partitions as runs of consecutive numbers.

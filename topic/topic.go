@@ -76,8 +76,9 @@ func ParseID(s string) (ID, error) {
 	if base64.RawURLEncoding.DecodedLen(len(s)) != len(id) {
 		return ID{}, fault.Newf("topic.ParseID", fault.Validation, nil, "topic id %s: must be 22 characters of base64url", quote(s))
 	}
-	if _, err := base64.RawURLEncoding.Strict().Decode(id[:], []byte(s)); err != nil {
-		return ID{}, fault.Newf("topic.ParseID", fault.Validation, nil, "topic id %s: %w", quote(s), err)
+	n, err := base64.RawURLEncoding.Strict().Decode(id[:], []byte(s))
+	if err != nil || n != len(id) { // fewer bytes: the library skips line ends
+		return ID{}, fault.Newf("topic.ParseID", fault.Validation, nil, "topic id %s: must be 22 characters of base64url", quote(s))
 	}
 	return id, nil
 }
