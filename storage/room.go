@@ -20,8 +20,12 @@ type Room struct {
 	seen time.Time // the last look; guarded by mu
 }
 
-// lookEvery is how long the system's word on free space is believed: others write to the disk, too.
-const lookEvery = time.Second
+// How long the system's word on free space is believed: others write to the disk, too, and so do side
+// files. When little is left it is not believed at all.
+const (
+	lookEvery = time.Second
+	lookBelow = 64 << 20
+)
 
 // NewRoom watches the file system below dir and keeps reserve bytes of it free.
 func NewRoom(fsys vfs.FS, dir string, reserve int64) *Room {
@@ -35,7 +39,7 @@ func (r *Room) take(n int64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); n > r.left || now.Sub(r.seen) >= lookEvery {
+	if now := time.Now(); n > r.left || r.left < lookBelow || now.Sub(r.seen) >= lookEvery {
 		space, err := r.fsys.Space(r.dir)
 		if err != nil {
 			return fmt.Errorf("space of %s: %w", r.dir, err)
