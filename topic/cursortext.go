@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/weirlog/weir/internal/fault"
 )
@@ -194,6 +195,7 @@ func (r *cursorReader) topic(t *CursorTopic) {
 			r.b, r.bad = nil, true
 			return
 		}
+		t.Parts = slices.Grow(t.Parts, more+1)
 		for i := range more + 1 {
 			v := r.number(math.MaxUint64)
 			if v&sameEpochBit == 0 {
