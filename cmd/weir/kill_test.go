@@ -66,11 +66,14 @@ func (p *killProducer) work(base *atomic.Pointer[string], stop, abandon <-chan s
 		if p.retry {
 			headers = append(headers, "Idempotency-Key", p.name+"-"+strconv.Itoa(round))
 		}
-		for !p.request(*base.Load(), body, headers, p.sent[first:]) && p.retry {
+		for !p.request(*base.Load(), body, headers, p.sent[first:]) {
 			select {
 			case <-abandon:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(10 * time.Millisecond):
+			}
+			if !p.retry {
+				break // what it was told stands
 			}
 		}
 	}
@@ -268,7 +271,7 @@ func dumpAll(t *testing.T, data string) {
 		if _, err := strconv.Atoi(filepath.Base(dir)); err != nil {
 			continue
 		}
-		found, err := storage.Dump(vfs.OS, dir, io.Discard, storage.DumpOptions{})
+		found, err := storage.Dump(vfs.OS{}, dir, io.Discard, storage.DumpOptions{})
 		if err != nil || found.Problems > 0 {
 			t.Errorf("%s: %d problems, %v", dir, found.Problems, err)
 		}

@@ -31,7 +31,7 @@ the log is damaged; indexes that can be rebuilt are mentioned and do not count.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.From = topic.Offset(from)
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			found, err := storage.Dump(vfs.OS, args[0], out, opts)
+			found, err := storage.Dump(vfs.OS{}, args[0], out, opts)
 			if err := errors.Join(err, out.Flush()); err != nil {
 				return err
 			}

@@ -24,11 +24,11 @@ import (
 // version is set by the linker; see the Makefile.
 var version = "dev"
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(execute(os.Args[1:])) }
 
-// run carries out one command line and returns the process's exit code: 0, 1 for an error, 2 for a
+// execute carries out one command line and returns the process's exit code: 0, 1 for an error, 2 for a
 // command line that makes no sense, and 130 after a signal that cut a client command short.
-func run(args []string) int {
+func execute(args []string) int {
 	ctx, stop := signals()
 	defer stop()
 	root := command()

@@ -32,7 +32,7 @@ type server struct {
 // run holds the data directory and has the rooms started upwards, quorum, broker, door, and stopped
 // downwards. It returns when everything is closed.
 func (s *server) run(ctx context.Context) (err error) {
-	dir, err := storage.OpenDir(vfs.OS, s.cfg.Broker.Dir, storage.DirConfig{NodeID: s.cfg.Broker.NodeID, BootID: storage.BootID()})
+	dir, err := storage.OpenDir(vfs.OS{}, s.cfg.Broker.Dir, storage.DirConfig{NodeID: s.cfg.Broker.NodeID, BootID: storage.BootID()})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *server) start(stack *run.Stack, dir *storage.Dir) error {
 
 	cfg := s.cfg.Broker
 	cfg.ClusterID = dir.ClusterID
-	node, err := broker.New(cfg, broker.Deps{FS: vfs.OS, Cluster: members, SameBoot: dir.SameBoot, Logger: s.logger, Registerer: registry})
+	node, err := broker.New(cfg, broker.Deps{FS: vfs.OS{}, Cluster: members, SameBoot: dir.SameBoot, Logger: s.logger, Registerer: registry})
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *server) start(stack *run.Stack, dir *storage.Dir) error {
 func (s *server) quorum(dir *storage.Dir, registry prometheus.Registerer) (*quorum.Quorum, error) {
 	found := dir.Fresh
 	if !found {
-		topics, err := vfs.OS.ReadDir(filepath.Join(dir.Path, "topics"))
+		topics, err := vfs.OS{}.ReadDir(filepath.Join(dir.Path, "topics"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}

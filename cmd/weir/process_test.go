@@ -27,7 +27,7 @@ const asWeir = "WEIR_TEST_AS_WEIR"
 func TestMain(m *testing.M) {
 	if os.Getenv(asWeir) != "" {
 		_ = os.Unsetenv(asWeir)
-		os.Exit(run(os.Args[1:]))
+		os.Exit(execute(os.Args[1:]))
 	}
 	testscript.Main(m, map[string]func(){"weir": main})
 }

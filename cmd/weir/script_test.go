@@ -12,7 +12,8 @@ import (
 )
 
 // TestScripts runs the scenes of testdata with the real binary. `node start` starts a server with its data
-// in $WORK/data and sets WEIR_SERVER and WEIR_ADDR; `node stop` ends it in order, `node kill` at once.
+// in $WORK/data and sets WEIR_SERVER and ADDR; `node stop` ends it in order, `node kill` at once.
+// `await FILE TEXT` waits until a file has a text in it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -22,7 +23,7 @@ func TestScripts(t *testing.T) {
 			env.Values[running{}] = &running{}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"node": nodeCommand},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"node": nodeCommand, "await": awaitCommand},
 	})
 }
 
@@ -45,7 +46,7 @@ func nodeCommand(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		r.node = n
 		ts.Setenv("WEIR_SERVER", n.base)
-		ts.Setenv("WEIR_ADDR", strings.TrimPrefix(n.base, "http://"))
+		ts.Setenv("ADDR", strings.TrimPrefix(n.base, "http://"))
 	case "stop":
 		ts.Check(r.node.cmd.Process.Signal(syscall.SIGTERM))
 		select {
@@ -58,5 +59,20 @@ func nodeCommand(ts *testscript.TestScript, neg bool, args []string) {
 		r.node.kill()
 	default:
 		ts.Fatalf("node %s: no such thing", args[0])
+	}
+}
+
+func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FILE TEXT")
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		content, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && strings.Contains(string(content), args[1]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s has no %q: %v, %s", args[0], args[1], err, content)
+		}
 	}
 }

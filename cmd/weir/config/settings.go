@@ -66,6 +66,7 @@ var table = []setting{
 	whole("sessions.max_partitions", "most partitions that one reader follows", func(c *Config) *int { return &c.Sessions.MaxPartitions }),
 	size("sessions.max_frame_bytes", "largest WebSocket frame that a client may send", func(c *Config) *int { return &c.Sessions.MaxFrameBytes }),
 	whole("sessions.max_producing", "produce frames of one WebSocket that may wait to be stored", func(c *Config) *int { return &c.Sessions.MaxProducing }),
+	size("sessions.frame_bytes", "frames from all clients together that are not done with yet", func(c *Config) *int { return &c.Sessions.FrameBytes }),
 	whole("sessions.max_records", "most records in one produce frame", func(c *Config) *int { return &c.Sessions.MaxRecords }),
 	whole("sessions.window_records", "most records on their way to a reader that gives no credit", func(c *Config) *int { return &c.Sessions.WindowRecords }),
 	size("sessions.window_bytes", "the same in bytes, as encoded", func(c *Config) *int { return &c.Sessions.WindowBytes }),
@@ -96,7 +97,11 @@ var table = []setting{
 
 	size("cache.tail_bytes", "recent batches that readers at the tail share, in the whole node", func(c *Config) *int64 { return &c.Broker.TailBytes }),
 
+	whole("storage.open_files", "open files of logs that are kept beside those in use", func(c *Config) *int { return &c.Broker.OpenFiles }),
+	size("storage.index_bytes", "indexes of closed segments that are kept in memory", func(c *Config) *int64 { return &c.Broker.IndexBytes }),
+	size("storage.reserve_bytes", "room on the disk that appends leave free", func(c *Config) *int64 { return &c.Broker.ReserveBytes }),
 	duration("storage.stall", "a write or sync that takes longer ends the node", func(c *Config) *time.Duration { return &c.Broker.DiskLimit }),
+	duration("clean.interval", "time between two rounds of retention and compaction", func(c *Config) *time.Duration { return &c.Broker.CleanInterval }),
 	whole("start.parallel", "partitions that are opened at the same time", func(c *Config) *int { return &c.Broker.OpenAtOnce }),
 	duration("stop.timeout", "longest wait for appends in flight while stopping", func(c *Config) *time.Duration { return &c.Broker.StopLimit }),
 }
