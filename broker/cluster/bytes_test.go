@@ -33,6 +33,7 @@ func everyOp() []Op {
 		},
 		PutEntry{Kind: "acl", Name: "ann", Expect: AnyVersion, Value: []byte{0, 255}},
 		DeleteEntry{Kind: "acl", Name: "ann", Expect: 12},
+		RaiseEpoch{Partition: topic.Ref{ID: idOf("orders", 1), Partition: 1}, By: 2, Incarnation: 9, Above: 70},
 	}
 }
 
@@ -92,7 +93,7 @@ func sample(t *testing.T) *State {
 			taken++
 		}
 	}
-	if s.image.topics.count != 1 || s.image.deletions.count != 1 || taken != len(ops)-3 {
+	if s.image.topics.count != 1 || s.image.deletions.count != 1 || taken != len(ops)-4 {
 		t.Fatalf("the sample has %d topics, %d deleted, %d of %d commands taken", s.image.topics.count, s.image.deletions.count, taken, len(ops))
 	}
 	return s

@@ -72,6 +72,15 @@ type ChangePartition struct {
 	InSync      []topic.NodeID
 }
 
+// RaiseEpoch begins a reign above an epoch that the leader found in its log. A log can only be ahead of
+// the metadata after an older copy of the metadata was brought back, and epochs never fall along a log.
+type RaiseEpoch struct {
+	Partition   topic.Ref
+	By          topic.NodeID      // the leader
+	Incarnation topic.Incarnation // of the leader
+	Above       topic.Epoch       // nothing changes when the partition is above it already
+}
+
 // PutEntry stores a value that the controller keeps and does not read: an access rule, a quota, a webhook.
 type PutEntry struct {
 	Kind   string // what it is, for example "acl"

@@ -28,6 +28,7 @@ const (
 	codeChangePartition opCode = 6
 	codePutEntry        opCode = 7
 	codeDeleteEntry     opCode = 8
+	codeRaiseEpoch      opCode = 9
 )
 
 func (FoundCluster) code() opCode    { return codeFoundCluster }
@@ -38,6 +39,7 @@ func (DeleteTopic) code() opCode     { return codeDeleteTopic }
 func (ChangePartition) code() opCode { return codeChangePartition }
 func (PutEntry) code() opCode        { return codePutEntry }
 func (DeleteEntry) code() opCode     { return codeDeleteEntry }
+func (RaiseEpoch) code() opCode      { return codeRaiseEpoch }
 
 // String is the command's name in logs and metrics.
 func (c opCode) String() string {
@@ -58,6 +60,8 @@ func (c opCode) String() string {
 		return "put_entry"
 	case codeDeleteEntry:
 		return "delete_entry"
+	case codeRaiseEpoch:
+		return "raise_epoch"
 	default:
 		return fmt.Sprintf("op(%d)", byte(c))
 	}
@@ -164,6 +168,8 @@ func decodeCommand(b []byte) (Command, error) {
 		c.Op = PutEntry{Kind: r.string(), Name: r.string(), Expect: r.uint(), Value: r.bytes()}
 	case codeDeleteEntry:
 		c.Op = DeleteEntry{Kind: r.string(), Name: r.string(), Expect: r.uint()}
+	case codeRaiseEpoch:
+		c.Op = decodeRaiseEpoch(&r)
 	default:
 		return Command{}, fmt.Errorf("a command is of kind %d, which this program does not know; %w", byte(code), ErrNewer)
 	}
@@ -285,4 +291,21 @@ func (op DeleteEntry) encode(w *writer) {
 	w.string(op.Kind)
 	w.string(op.Name)
 	w.uint(op.Expect)
+}
+
+func (op RaiseEpoch) encode(w *writer) {
+	w.id(op.Partition.ID)
+	w.int(int64(op.Partition.Partition))
+	w.node(op.By)
+	w.int(int64(op.Incarnation))
+	w.int(int64(op.Above))
+}
+
+func decodeRaiseEpoch(r *reader) RaiseEpoch {
+	return RaiseEpoch{
+		Partition:   topic.Ref{ID: r.id(), Partition: topic.Partition(r.int32())},
+		By:          r.node(),
+		Incarnation: topic.Incarnation(r.int()),
+		Above:       topic.Epoch(r.int32()),
+	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -44,23 +45,37 @@ func (t *Topic) changed(version uint64) *Topic {
 	return &Topic{Description: &description, Creator: t.Creator, Growth: t.Growth, Version: version}
 }
 
+// led finds a partition for a proposer that must lead it, in the process that is registered now.
+func (s *State) led(what string, ref topic.Ref, by topic.NodeID, incarnation topic.Incarnation) (*Topic, topic.PartitionDescription, error) {
+	refuse := func(kind fault.Kind, where any, format string, args ...any) (*Topic, topic.PartitionDescription, error) {
+		return nil, topic.PartitionDescription{}, fault.Newf("cluster."+what, kind, where, format, args...)
+	}
+	t, ok := s.image.TopicByID(ref.ID)
+	if !ok {
+		return refuse(fault.NoTopic, ref.ID, "topic %s does not exist", ref.ID)
+	}
+	path := topic.Path{Topic: t.Name, Partition: ref.Partition}
+	if ref.Partition < 0 || int(ref.Partition) >= len(t.Partitions) {
+		return refuse(fault.NoPartition, path, "the topic has %d partitions", len(t.Partitions))
+	}
+	p := t.Partitions[ref.Partition]
+	if by != p.Leader {
+		return refuse(fault.Fenced, path, "node %d leads, node %d has nothing to propose", p.Leader, by)
+	}
+	if node, _ := s.image.nodes.get(by); incarnation != node.Incarnation {
+		return refuse(fault.Fenced, path, "incarnation %d of node %d is over, it is now in %d", incarnation, by, node.Incarnation)
+	}
+	return t, p, nil
+}
+
 func (op ChangePartition) apply(s *State) Result {
 	const what = "ChangePartition"
-	t, ok := s.image.TopicByID(op.Partition.ID)
-	if !ok {
-		return refuse(what, fault.NoTopic, op.Partition.ID, "topic %s does not exist", op.Partition.ID)
+	t, p, err := s.led(what, op.Partition, op.By, op.Incarnation)
+	if err != nil {
+		return Result{Err: err}
 	}
 	path := topic.Path{Topic: t.Name, Partition: op.Partition.Partition}
-	if op.Partition.Partition < 0 || int(op.Partition.Partition) >= len(t.Partitions) {
-		return refuse(what, fault.NoPartition, path, "the topic has %d partitions", len(t.Partitions))
-	}
-	p := t.Partitions[op.Partition.Partition]
-	by, _ := s.image.nodes.get(op.By)
 	switch {
-	case op.By != p.Leader:
-		return refuse(what, fault.Fenced, path, "node %d leads, node %d has nothing to propose", p.Leader, op.By)
-	case op.Incarnation != by.Incarnation:
-		return refuse(what, fault.Fenced, path, "incarnation %d of node %d is over, it is now in %d", op.Incarnation, op.By, by.Incarnation)
 	case op.Epoch != p.Epoch:
 		return refuse(what, fault.Fenced, path, "epoch %d is over, the leader is now in %d", op.Epoch, p.Epoch)
 	case op.Changes != p.Changes:
@@ -81,6 +96,25 @@ func (op ChangePartition) apply(s *State) Result {
 		np.Leader = op.Leader
 		np.Epoch++
 	}
+	s.image.topics = s.image.topics.with(next.Name, next)
+	return Result{Topic: next}
+}
+
+func (op RaiseEpoch) apply(s *State) Result {
+	const what = "RaiseEpoch"
+	t, p, err := s.led(what, op.Partition, op.By, op.Incarnation)
+	switch {
+	case err != nil:
+		return Result{Err: err}
+	case op.Above == math.MaxInt32:
+		return refuse(what, fault.Validation, topic.Path{Topic: t.Name, Partition: p.Partition}, "there is no epoch above %d", op.Above)
+	case p.Epoch > op.Above:
+		return Result{Topic: t}
+	}
+	next := t.changed(s.image.version)
+	np := &next.Partitions[p.Partition]
+	np.Epoch = op.Above + 1
+	np.Changes++
 	s.image.topics = s.image.topics.with(next.Name, next)
 	return Result{Topic: next}
 }

@@ -155,15 +155,15 @@ func (s *scene) do(line string) string {
 	case "delete":
 		return s.apply(DeleteTopic{ID: life(plain[0])})
 	case "change":
-		name, partition, _ := strings.Cut(plain[0], "/")
-		p, err := strconv.Atoi(partition)
-		if err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
 		return s.apply(ChangePartition{
-			Partition: topic.Ref{ID: life(name), Partition: topic.Partition(p)}, Epoch: topic.Epoch(number("epoch", 0)),
+			Partition: s.ref(plain[0], life), Epoch: topic.Epoch(number("epoch", 0)),
 			Changes: topic.PartitionEpoch(number("changes", 0)), By: topic.NodeID(number("by", 1)),
 			Incarnation: topic.Incarnation(number("incarnation", 1)), Leader: topic.NodeID(number("leader", 1)), InSync: s.nodes(named["isr"]),
+		})
+	case "raise":
+		return s.apply(RaiseEpoch{
+			Partition: s.ref(plain[0], life), By: topic.NodeID(number("by", 1)), Incarnation: topic.Incarnation(number("incarnation", 1)),
+			Above: topic.Epoch(number("above", 0)),
 		})
 	case "put":
 		return s.apply(PutEntry{Kind: plain[0], Name: plain[1], Expect: s.expect(named), Value: []byte(named["value"])})
@@ -190,6 +190,16 @@ func names(topics []*Topic) []topic.Name {
 		list = append(list, t.Name)
 	}
 	return list
+}
+
+// ref reads "orders/1".
+func (s *scene) ref(text string, life func(string) topic.ID) topic.Ref {
+	name, partition, _ := strings.Cut(text, "/")
+	p, err := strconv.Atoi(partition)
+	if err != nil {
+		s.t.Fatalf("%s: %v", text, err)
+	}
+	return topic.Ref{ID: life(name), Partition: topic.Partition(p)}
 }
 
 func (s *scene) nodes(list string) (nodes []topic.NodeID) {

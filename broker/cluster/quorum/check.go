@@ -36,8 +36,8 @@ func (f *files) checkAll(logger *slog.Logger) error {
 		return f.lost(fmt.Errorf("the metadata log begins at entry %d and there is no snapshot of what was before", first))
 	case newest == nil:
 		return f.checkEntries(1, last, 0)
-	case first == 0:
-		return nil // made anew from the snapshot
+	case first == 0: // made anew from the snapshot
+		return f.checkTerm(newest.Term)
 	case first > newest.Index+1:
 		return f.lost(fmt.Errorf("the metadata log begins at entry %d, its newest snapshot ends at %d", first, newest.Index))
 	case last < newest.Index:
@@ -72,8 +72,11 @@ func (f *files) newestSnapshot(first uint64, logger *slog.Logger) (*raft.Snapsho
 		return nil, err
 	}
 	for i, meta := range list {
-		err := f.readable(meta)
+		state, err := f.read(meta)
 		if err == nil {
+			if id := state.Image().ClusterID(); id != f.clusterID {
+				return nil, f.lost(fmt.Errorf("the newest snapshot is of cluster %s, the metadata log of cluster %s", id, f.clusterID))
+			}
 			return meta, nil
 		}
 		if errors.Is(err, cluster.ErrNewer) {
@@ -86,29 +89,30 @@ func (f *files) newestSnapshot(first uint64, logger *slog.Logger) (*raft.Snapsho
 		if first == 0 || first > reach+1 {
 			return nil, f.lost(fmt.Errorf("snapshot %s is damaged (%w), and the metadata log begins after the one before it", meta.ID, err))
 		}
-		aside, moveErr := setAside(filepath.Join(f.dir, "snapshots", meta.ID))
-		if moveErr != nil {
-			return nil, errors.Join(err, moveErr)
+		if err := f.putAside(meta, err, logger); err != nil {
+			return nil, err
 		}
-		logger.Warn("set a damaged snapshot aside", "snapshot", meta.ID, "to", aside, "err", err)
 	}
 	return nil, nil
 }
 
-// readable reads a snapshot to its end.
-func (f *files) readable(meta *raft.SnapshotMeta) error {
+func (f *files) putAside(meta *raft.SnapshotMeta, why error, logger *slog.Logger) error {
+	aside, err := setAside(filepath.Join(f.dir, snapshotsDir, meta.ID))
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	logger.Warn("set a damaged snapshot aside", "snapshot", meta.ID, "to", aside, "err", why)
+	return nil
+}
+
+// read reads a snapshot to its end.
+func (f *files) read(meta *raft.SnapshotMeta) (*cluster.State, error) {
 	_, source, err := f.snapshots.Open(meta.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	state, err := readSnapshot(source)
-	if err := errors.Join(err, source.Close()); err != nil {
-		return err
-	}
-	if id := state.Image().ClusterID(); id != "" && id != f.clusterID {
-		return fmt.Errorf("it is of cluster %s", id)
-	}
-	return nil
+	return state, errors.Join(err, source.Close())
 }
 
 // checkEntries reads what raft will replay. The file has no checksums of its own; our entries do.
@@ -130,6 +134,11 @@ func (f *files) checkEntries(from, to, term uint64) error {
 			return f.lost(fmt.Errorf("entry %d of the metadata log is damaged: %w", index, err))
 		}
 	}
+	return f.checkTerm(term)
+}
+
+// checkTerm checks that raft will go on above the term of what there is.
+func (f *files) checkTerm(term uint64) error {
 	current, err := f.bolt.GetUint64(keyCurrentTerm)
 	if err != nil || current < term {
 		return f.lost(fmt.Errorf("the metadata log has entries of term %d and says that the term is %d (%v)", term, current, err))

@@ -4,7 +4,7 @@
 // One node alone is a quorum of one. It opens no port, and it elects itself as soon as it runs, since
 // its transport hands raft the order to do so. Raft is seen nowhere outside this package.
 //
-//	q, err := quorum.Open(quorum.Config{Dir: "weir-data/raft", Node: 1, ClusterID: known})
+//	q, err := quorum.Open(quorum.Config{Dir: "weir-data/raft", Node: 1, ClusterID: known, Found: fresh})
 //	group.Go("metadata", q.Run)
 //	err = q.AwaitReady(ctx) // elected, everything replayed, this process registered
 //	result, err := q.Propose(ctx, cluster.Command{Op: cluster.CreateTopic{...}})

@@ -26,8 +26,9 @@ import (
 
 const (
 	logName       = "raft.db"
-	newSuffix     = ".new"     // a log that was being made when the process ended: never the only copy of anything
-	damagedSuffix = ".damaged" // set aside for an operator, never opened again
+	snapshotsDir  = "snapshots" // raft's own name for it
+	newSuffix     = ".new"      // a log that was being made when the process ended: never the only copy of anything
+	damagedSuffix = ".damaged"  // set aside for an operator, never opened again
 	snapshotsKept = 2
 	openTimeout   = time.Second // for the lock of another process
 )
@@ -93,7 +94,7 @@ func (f *files) sweep() error {
 	if err := os.Remove(f.log + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	half, err := filepath.Glob(filepath.Join(f.dir, "snapshots", "*.tmp"))
+	half, err := filepath.Glob(filepath.Join(f.dir, snapshotsDir, "*.tmp"))
 	if err != nil {
 		return err
 	}
@@ -121,8 +122,8 @@ func (f *files) mayFound(cfg Config) error {
 		trace = "a damaged one was set aside as " + damaged[len(damaged)-1]
 	case len(snapshots) > 0:
 		trace = "there are snapshots of it"
-	case cfg.ClusterID != "" && !cfg.Found:
-		trace = "the data directory belongs to cluster " + cfg.ClusterID
+	case !cfg.Found:
+		trace = "the data directory is not new"
 	default:
 		return nil
 	}
@@ -218,7 +219,7 @@ func (f *files) openError(err error) error {
 func setAside(path string) (string, error) {
 	dir := filepath.Dir(path)
 	base := path
-	if filepath.Base(dir) == "snapshots" {
+	if filepath.Base(dir) == snapshotsDir {
 		dir = filepath.Dir(dir)
 		base = filepath.Join(dir, "snapshot-"+filepath.Base(path))
 	}

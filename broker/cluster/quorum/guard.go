@@ -63,12 +63,9 @@ func (g *guard) do(name string, operation func() error, expected ...error) error
 	if err := g.failure.get(); err != nil {
 		return err
 	}
-	slow := time.AfterFunc(g.limit, func() {
-		g.failure.fail(fault.Newf("quorum.Disk", fault.Internal, name,
-			"the disk of the metadata log did not answer for %v; the node stops, so that nobody waits for it", g.limit))
-	})
+	over := g.watch(name)
 	err := run.Safely(name, operation)
-	slow.Stop()
+	over()
 	if err == nil {
 		return g.failure.get()
 	}
@@ -80,6 +77,15 @@ func (g *guard) do(name string, operation func() error, expected ...error) error
 	err = fault.New("quorum.Disk", fault.Internal, name, fmt.Errorf("the metadata log failed: %w", err))
 	g.failure.fail(err)
 	return err
+}
+
+// watch fails the quorum unless the operation is over within the limit.
+func (g *guard) watch(name string) (over func()) {
+	slow := time.AfterFunc(g.limit, func() {
+		g.failure.fail(fault.Newf("quorum.Disk", fault.Internal, name,
+			"the disk of the metadata log did not answer for %v; the node stops, so that nobody waits for it", g.limit))
+	})
+	return func() { slow.Stop() }
 }
 
 // leave ends raft's goroutine instead of returning an error where raft would panic over it and take the

@@ -16,6 +16,7 @@ import (
 type machine struct {
 	state   *cluster.State
 	publish func(*cluster.Image)
+	guard   *guard
 	failure *failure
 	metrics *metrics
 }
@@ -69,7 +70,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.failure.get(); err != nil {
 		return nil, err
 	}
-	return &view{snapshot: m.state.Snapshot(), metrics: m.metrics}, nil
+	return &view{snapshot: m.state.Snapshot(), guard: m.guard, metrics: m.metrics}, nil
 }
 
 // Restore replaces the state. A snapshot that cannot be read leaves it as it was.
@@ -94,13 +95,16 @@ func readSnapshot(source io.Reader) (*cluster.State, error) {
 // view is a snapshot on its way to a file.
 type view struct {
 	snapshot *cluster.Snapshot
+	guard    *guard
 	metrics  *metrics
 }
 
-// Persist writes the view.
+// Persist writes the view. An error of the disk leaves the log as long as it was; it is tried again.
 func (v *view) Persist(sink raft.SnapshotSink) error {
 	begun := time.Now()
-	if _, err := sink.Write(v.snapshot.Encode()); err != nil {
+	b := v.snapshot.Encode()
+	defer v.guard.watch("snapshot")()
+	if _, err := sink.Write(b); err != nil {
 		return err
 	}
 	if err := sink.Close(); err != nil {

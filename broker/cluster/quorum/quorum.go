@@ -23,11 +23,12 @@ import (
 type Config struct {
 	Dir  string       // where raft.db and snapshots/ stand; made when missing
 	Node topic.NodeID // this node, from 1 on
-	// ClusterID is the cluster that the data directory was made for. With "" an empty Dir founds a new
-	// cluster with an id of its own; write [Quorum.ClusterID] down after Open has returned. With an id an
-	// empty Dir is a lost log, and Open refuses, unless Found says that there was none yet.
+	// ClusterID is the cluster that the data directory belongs to. With "" it is what the log says, and a
+	// new cluster gets an id by chance: write [Quorum.ClusterID] down after Open has returned.
 	ClusterID string
-	Found     bool // an empty Dir founds the cluster ClusterID
+	// Found allows a new cluster where Dir has no log: the caller knows that nothing hangs on one that was
+	// there. Without it a missing log is a lost one, and Open refuses.
+	Found bool
 	// DiskLimit is how long one operation of the log may take before the disk counts as broken; 0: 5 s.
 	DiskLimit time.Duration
 
@@ -121,7 +122,7 @@ func Open(cfg Config) (*Quorum, error) {
 		ended:   make(chan struct{}),
 	}
 	q.guard = &guard{store: files.bolt, limit: cfg.DiskLimit, failure: q.failure}
-	q.machine = &machine{state: cluster.NewState(), publish: q.publish, failure: q.failure, metrics: q.metrics}
+	q.machine = &machine{state: cluster.NewState(), publish: q.publish, guard: q.guard, failure: q.failure, metrics: q.metrics}
 	q.current.Store(&published{image: q.machine.state.Image(), changed: make(chan struct{})})
 	q.watchNumbers(cfg.Metrics)
 	return q, nil

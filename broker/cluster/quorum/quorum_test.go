@@ -98,7 +98,7 @@ func (n *node) create(name string) *cluster.Topic {
 
 func TestItElectsItselfAtOnceAndSaysWhatItKnows(t *testing.T) {
 	begun := time.Now()
-	n := launch(t, Config{Dir: filepath.Join(t.TempDir(), "raft"), Node: 1})
+	n := launch(t, Config{Dir: filepath.Join(t.TempDir(), "raft"), Node: 1, Found: true})
 	first := time.Since(begun)
 	if n.ClusterID() == "" || n.Image().ClusterID() != n.ClusterID() || n.Incarnation() != 1 {
 		t.Errorf("cluster %q, in the image %q, incarnation %d", n.ClusterID(), n.Image().ClusterID(), n.Incarnation())
@@ -131,7 +131,7 @@ func TestTheTransportKeepsPreVote(t *testing.T) {
 
 func TestARestartKeepsTopicsAndBeginsNewReigns(t *testing.T) {
 	dir := t.TempDir()
-	n := launch(t, Config{Dir: dir, Node: 1})
+	n := launch(t, Config{Dir: dir, Node: 1, Found: true})
 	made := n.create("orders")
 	five := "5000"
 	n.must(cluster.AlterTopic{ID: made.ID, Settings: map[string]*string{"retention.ms": &five}})
@@ -161,7 +161,7 @@ func TestARestartKeepsTopicsAndBeginsNewReigns(t *testing.T) {
 
 func TestProposalsThatWaitTogetherAreCommittedTogether(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Metrics: registry})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true, Metrics: registry})
 	const callers, each = 32, 20
 	var wg sync.WaitGroup
 	for c := range callers {
@@ -210,7 +210,7 @@ func TestProposalsThatWaitTogetherAreCommittedTogether(t *testing.T) {
 }
 
 func TestRefusalsAndRepeatsComeBackThroughTheLog(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	c := cluster.Command{ID: cluster.CommandID{1}, Op: cluster.CreateTopic{ID: topic.NewID(), Name: "orders", Partitions: 1, Replication: 1}}
 	for repeated := range 2 {
 		r, err := n.Propose(t.Context(), c)
@@ -228,7 +228,7 @@ func TestRefusalsAndRepeatsComeBackThroughTheLog(t *testing.T) {
 }
 
 func TestWatchersSeeEachImage(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	image, changed := n.Watch()
 	n.create("orders")
 	select {
@@ -242,7 +242,7 @@ func TestWatchersSeeEachImage(t *testing.T) {
 }
 
 func TestAProposalThatIsNotSentIsRefused(t *testing.T) {
-	q, err := Open(Config{Dir: t.TempDir(), Node: 1})
+	q, err := Open(Config{Dir: t.TempDir(), Node: 1, Found: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestAProposalThatIsNotSentIsRefused(t *testing.T) {
 func TestCloseWithoutRun(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		q, err := Open(Config{Dir: dir, Node: 1})
+		q, err := Open(Config{Dir: dir, Node: 1, Found: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -24,7 +25,7 @@ import (
 
 // TestWhatWasAcknowledgedIsThereAfterAKill copies the files while proposals run and starts from the copy.
 func TestWhatWasAcknowledgedIsThereAfterAKill(t *testing.T) {
-	q, err := Open(Config{Dir: t.TempDir(), Node: 1})
+	q, err := Open(Config{Dir: t.TempDir(), Node: 1, Found: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func (f *freezer) StoreLogs(logs []*raft.Log) error {
 // TestAnyDamageIsRefusedOrHarmless flips, cuts and zeroes parts of the log. The process must not crash, the node
 // must not start with less than it had, and the sentence must say what to do.
 func TestAnyDamageIsRefusedOrHarmless(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	for i := range 40 {
 		n.create(fmt.Sprintf("topic-%d", i))
 	}
@@ -177,7 +178,7 @@ func TestAnyDamageIsRefusedOrHarmless(t *testing.T) {
 }
 
 func TestALostLogIsNeverReplacedByAnEmptyOne(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	n.create("orders")
 	if err := n.end(); err != nil {
 		t.Fatal(err)
@@ -188,7 +189,7 @@ func TestALostLogIsNeverReplacedByAnEmptyOne(t *testing.T) {
 		says    string
 	}{
 		"gone, snapshots are there": {func(dir string) error { return os.Remove(filepath.Join(dir, logName)) }, "", "there are snapshots"},
-		"all gone":                  {func(dir string) error { return os.RemoveAll(dir) }, n.ClusterID(), "belongs to cluster"},
+		"all gone":                  {func(dir string) error { return os.RemoveAll(dir) }, n.ClusterID(), "is not new"},
 		"empty":                     {func(dir string) error { return os.Truncate(filepath.Join(dir, logName), 0) }, n.ClusterID(), "set aside as"},
 		"cut":                       {func(dir string) error { return os.Truncate(filepath.Join(dir, logName), 9000) }, n.ClusterID(), "set aside as"},
 		"of another cluster":        {func(string) error { return nil }, "other", "of cluster"},
@@ -200,7 +201,7 @@ func TestALostLogIsNeverReplacedByAnEmptyOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			for start := range 3 {
-				_, err := Open(Config{Dir: dir, Node: 1, ClusterID: scene.cluster})
+				_, err := Open(Config{Dir: dir, Node: 1, ClusterID: scene.cluster, Found: name != "all gone"})
 				if err == nil {
 					t.Fatalf("start %d went through", start)
 				}
@@ -225,7 +226,7 @@ func TestHalfMadeFilesAreSwept(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "snapshots", "1-2-3.tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	launch(t, Config{Dir: dir, Node: 1})
+	launch(t, Config{Dir: dir, Node: 1, Found: true})
 	for _, gone := range []string{logName + newSuffix, "snapshots/1-2-3.tmp"} {
 		if _, err := os.Stat(filepath.Join(dir, gone)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there: %v", gone, err)
@@ -234,7 +235,7 @@ func TestHalfMadeFilesAreSwept(t *testing.T) {
 }
 
 func TestASecondProcessIsRefused(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	_, err := Open(Config{Dir: n.cfg.Dir, Node: 1})
 	if err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("opened twice: %v", err)
@@ -247,14 +248,14 @@ func history(t *testing.T) (dir, clusterID string) {
 	t.Helper()
 	dir = t.TempDir()
 	for round := range 2 {
-		n := launch(t, Config{Dir: dir, Node: 1})
+		n := launch(t, Config{Dir: dir, Node: 1, Found: true})
 		n.create(fmt.Sprintf("round-%d", round))
 		clusterID = n.ClusterID()
 		if err := n.end(); err != nil { // writes a snapshot
 			t.Fatal(err)
 		}
 	}
-	n := launch(t, Config{Dir: dir, Node: 1})
+	n := launch(t, Config{Dir: dir, Node: 1, Found: true})
 	n.create("last")
 	copied := copyDir(t, dir)
 	return copied, clusterID
@@ -285,6 +286,40 @@ func TestADamagedSnapshotIsSetAsideWhileTheLogReachesFarEnough(t *testing.T) {
 	aside, err := filepath.Glob(filepath.Join(dir, "snapshot-*"+damagedSuffix+"-1"))
 	if err != nil || len(aside) != snapshotsKept {
 		t.Errorf("set aside: %v, %v", aside, err)
+	}
+}
+
+func TestALogIsRebuiltFromTheNewestSnapshot(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	dir, clusterID := history(t)
+	if _, err := Rebuild(dir, 1, logger); !fault.Is(err, fault.Validation) {
+		t.Errorf("with a log in place: %v", err)
+	}
+	if _, err := Rebuild(t.TempDir(), 1, logger); !fault.Is(err, fault.Validation) {
+		t.Errorf("without snapshots: %v", err)
+	}
+	if err := os.Truncate(filepath.Join(dir, logName), 5000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir, Node: 1, ClusterID: clusterID}); !fault.Is(err, fault.Corrupt) {
+		t.Fatalf("with a damaged log: %v", err)
+	}
+	rebuilt, err := Rebuild(dir, 1, logger)
+	if err != nil || rebuilt.ClusterID != clusterID || rebuilt.Topics != 2 || rebuilt.Index == 0 {
+		t.Fatalf("rebuilt %+v, %v", rebuilt, err)
+	}
+	for start := range 3 {
+		n := launch(t, Config{Dir: dir, Node: 1, ClusterID: clusterID})
+		if _, ok := n.Image().Topic("last"); ok {
+			t.Error("a topic from after the snapshot is there")
+		}
+		if _, ok := n.Image().Topic("round-1"); !ok {
+			t.Error("a topic of the snapshot is lost")
+		}
+		n.create(fmt.Sprintf("more-%d", start))
+		if err := n.end(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -406,7 +441,7 @@ func (f *faulty) SetUint64(key []byte, value uint64) error {
 
 func withFaulty(t *testing.T, limit time.Duration) (*Quorum, *faulty) {
 	t.Helper()
-	q, err := Open(Config{Dir: t.TempDir(), Node: 1, DiskLimit: limit})
+	q, err := Open(Config{Dir: t.TempDir(), Node: 1, Found: true, DiskLimit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +515,7 @@ func TestADiskThatHangsEndsTheNode(t *testing.T) {
 }
 
 func TestAnUnknownCommandStopsTheNode(t *testing.T) {
-	n := launch(t, Config{Dir: t.TempDir(), Node: 1})
+	n := launch(t, Config{Dir: t.TempDir(), Node: 1, Found: true})
 	strange := cluster.Command{Op: cluster.RegisterNode{Node: 2}}.Encode()
 	strange[1] = 200
 	before := n.Image()
@@ -507,7 +542,7 @@ func TestAnUnknownCommandStopsTheNode(t *testing.T) {
 func TestManyTopicsStartFast(t *testing.T) {
 	const topics = 5_000
 	dir := t.TempDir()
-	n := launch(t, Config{Dir: dir, Node: 1})
+	n := launch(t, Config{Dir: dir, Node: 1, Found: true})
 	var wg sync.WaitGroup
 	for c := range 10 {
 		wg.Go(func() {
@@ -527,7 +562,7 @@ func TestManyTopicsStartFast(t *testing.T) {
 	}
 	start := func(dir string) time.Duration {
 		begun := time.Now()
-		n := launch(t, Config{Dir: dir, Node: 1})
+		n := launch(t, Config{Dir: dir, Node: 1, Found: true})
 		took := time.Since(begun)
 		if got := n.Image().TopicCount(); got != topics {
 			t.Errorf("%d topics came back", got)
