@@ -54,21 +54,28 @@ func (d *Decoder) Release() {
 	if cap(d.arena) > keptArenaBytes || cap(d.records) > keptRecords || cap(d.headers) > keptRecords || cap(d.names) > keptRecords {
 		return
 	}
-	d.begin(nil)
+	d.Reset()
 	clear(d.names[:cap(d.names)])
 	decoders.Put(d)
 }
 
-// begin forgets what was. Records and headers hold on to no former input.
-func (d *Decoder) begin(b []byte) {
-	clear(d.records)
+// Reset ends the life of all records that were returned. Only who calls [Decoder.More] needs it.
+func (d *Decoder) Reset() {
 	clear(d.headers)
-	*d = Decoder{b: b, records: d.records[:0], headers: d.headers[:0], arena: d.arena[:0], names: d.names[:0], index: alone}
+	d.headers, d.arena = d.headers[:0], d.arena[:0]
+	d.read(nil)
+}
+
+// read begins with an input.
+func (d *Decoder) read(b []byte) {
+	clear(d.records)
+	*d = Decoder{b: b, records: d.records[:0], headers: d.headers, arena: d.arena, names: d.names[:0], index: alone}
 }
 
 // Body reads {"records":[…]} with 1 to most records.
 func (d *Decoder) Body(body []byte, most int) ([]topic.Record, error) {
-	d.begin(body)
+	d.Reset()
+	d.read(body)
 	d.i = skipSpace(body, 0)
 	if d.i < len(body) && body[d.i] != '{' {
 		d.skipValue()
@@ -103,7 +110,8 @@ func (d *Decoder) Body(body []byte, most int) ([]topic.Record, error) {
 // Array reads […], the value of "records" in a frame, with 1 to most records. Errors name fields as
 // Body does: "records[2].value".
 func (d *Decoder) Array(raw []byte, most int) ([]topic.Record, error) {
-	d.begin(raw)
+	d.Reset()
+	d.read(raw)
 	d.i = skipSpace(raw, 0)
 	d.array(most)
 	return d.finish("")
@@ -112,11 +120,22 @@ func (d *Decoder) Array(raw []byte, most int) ([]topic.Record, error) {
 // Record reads one record object, as a line of NDJSON has it. The line end may be there or not.
 // Errors name fields as "value".
 func (d *Decoder) Record(line []byte) (topic.Record, error) {
-	d.begin(line)
+	d.Reset()
+	return d.More(line)
+}
+
+// More is Record, but the records that earlier calls of More returned stay valid too, until the next
+// Reset or call of another method. So one Decoder reads many lines.
+func (d *Decoder) More(line []byte) (topic.Record, error) {
+	headers, arena := len(d.headers), len(d.arena)
+	d.read(line)
 	d.i = skipSpace(line, 0)
 	d.record()
 	records, err := d.finish("")
 	if err != nil {
+		// Nobody has views of these; refused lines must not pile up.
+		clear(d.headers[headers:])
+		d.headers, d.arena = d.headers[:headers], d.arena[:arena]
 		return topic.Record{}, err
 	}
 	return records[0], nil

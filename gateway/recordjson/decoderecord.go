@@ -230,7 +230,7 @@ func (d *Decoder) header(i int) {
 		}
 		return
 	}
-	var name, name64, value, value64 raw
+	var name, value, value64 raw
 	from := len(d.names)
 	for {
 		member, ok := d.next()
@@ -242,8 +242,6 @@ func (d *Decoder) header(i int) {
 		switch string(member) {
 		case "name":
 			name = r
-		case "name_base64":
-			name64 = r
 		case "value":
 			value = r
 		case "value_base64":
@@ -255,12 +253,13 @@ func (d *Decoder) header(i int) {
 		return
 	}
 	var h topic.Header
-	if b, why := d.textOrBase64(name, name64); why != "" {
-		d.headerMistake(i, "name", why)
-	} else if b == nil {
+	switch {
+	case name.isString():
+		h.Name = view(d.text(name))
+	case name.absent():
+		d.headerMistake(i, "name", "is required")
+	default:
 		d.headerMistake(i, "name", "must be a string")
-	} else {
-		h.Name = view(b)
 	}
 	var why string
 	if h.Value, why = d.textOrBase64(value, value64); why != "" {

@@ -66,7 +66,7 @@ type Options struct {
 //
 // A record without key has no "key", one without headers no "headers". "key_encoding" is there when
 // it is not string, "value_encoding" when it is not json. A header value that is not UTF-8 is in
-// "value_base64", and its name, if need be, in "name_base64".
+// "value_base64". Header names are UTF-8; should one not be, it has U+FFFD in its place.
 func Append(dst []byte, r *batch.Record, o Options) []byte {
 	dst = append(dst, '{')
 	if o.Topic != "" {
@@ -150,13 +150,8 @@ func appendHeaders(dst []byte, headers batch.Headers) []byte {
 	for name, value := range headers.All() {
 		dst = append(dst, separator)
 		separator = ','
-		if utf8.Valid(name) {
-			dst = append(dst, `{"name":`...)
-			dst = appendText(dst, name)
-		} else {
-			dst = append(dst, `{"name_base64":`...)
-			dst = appendBase64(dst, name)
-		}
+		dst = append(dst, `{"name":`...)
+		dst = AppendString(dst, view(name))
 		switch {
 		case value == nil:
 			dst = append(dst, `,"value":null}`...)
