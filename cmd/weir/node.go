@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/weirlog/weir"
 	"github.com/weirlog/weir/broker"
 	"github.com/weirlog/weir/broker/cluster/quorum"
 	"github.com/weirlog/weir/cmd/weir/config"
@@ -131,6 +132,7 @@ func (s *server) door(stack *run.Stack, node *broker.Node, registry *prometheus.
 	var listening func(net.Addr)
 	door, err := gateway.New(s.cfg.Gateway, gateway.Deps{
 		Node: node, Hub: hub, Logger: s.logger, Registerer: registry, Gatherer: registry,
+		OpenAPI: weir.OpenAPI, AsyncAPI: weir.AsyncAPI,
 		Listening: func(addr net.Addr) { listening(addr) },
 	})
 	if err != nil {

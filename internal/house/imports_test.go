@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 		"broker/replica", "broker/cluster", "broker/cluster/quorum",
 	},
 
-	"gateway/problem":    {"internal/fault", "topic"},
+	"gateway/problem":    {"internal/fault", "topic", "gateway/recordjson"},
 	"gateway/recordjson": {"internal/fault", "topic", "topic/batch"},
 	"gateway/api":        {},
 	"gateway/session":    {"internal/fault", "internal/run", "topic", "topic/batch", "gateway/problem", "gateway/recordjson"},
@@ -65,7 +65,9 @@ var libraries = map[string][]string{
 	"github.com/valyala/fasthttp":          {"gateway"},
 	"github.com/oapi-codegen/runtime":      {"gateway/api", "gateway"},
 	"github.com/oapi-codegen/nullable":     {"gateway/api", "gateway"},
-	"github.com/nats-io/nuid":              {"gateway", "gateway/session"},
+	"github.com/nats-io/nuid":              {"gateway", "gateway/session", "broker/cluster/quorum"},
+	// Strict where the standard library's JSON is not: duplicate names, broken UTF-8.
+	"github.com/go-json-experiment/json": {"gateway", "gateway/session"},
 
 	// Raft and its store are seen in one package, so that another could take their place.
 	"github.com/hashicorp/raft":           {"broker/cluster/quorum"},
