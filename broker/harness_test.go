@@ -29,6 +29,7 @@ type oneNode struct {
 	image       *cluster.Image
 	changed     chan struct{}
 	incarnation topic.Incarnation
+	ops         []cluster.Op  // all that were applied
 	held        chan struct{} // while not nil, AwaitReady waits for it
 }
 
@@ -38,9 +39,21 @@ func newOneNode() *oneNode {
 	return c
 }
 
+// clone is the same metadata for another node, as it is found after a crash.
+func (c *oneNode) clone() *oneNode {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	other := newOneNode()
+	for _, op := range c.ops {
+		other.apply(op)
+	}
+	return other
+}
+
 func (c *oneNode) apply(op cluster.Op) cluster.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.ops = append(c.ops, op)
 	c.index++
 	result := c.state.Apply(c.index, cluster.Command{ID: cluster.CommandID{byte(c.index), byte(c.index >> 8), byte(c.index >> 16), 1}, Op: op})
 	c.image = c.state.Image()
@@ -273,6 +286,21 @@ func (r *running) records(name topic.Name, p topic.Partition, from topic.Offset)
 			r.t.Fatal(reader.Err())
 		}
 		from = got.Next
+	}
+}
+
+// bytes are all batches of a partition.
+func (r *running) bytes(name topic.Name, p topic.Partition) (all []byte) {
+	r.t.Helper()
+	for from := topic.Offset(0); ; {
+		got, err := r.Fetch(context.Background(), topic.Fetch{Topic: name, Partition: p, Offset: from, LastEpoch: topic.NoEpoch})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if got.Next == from {
+			return all
+		}
+		all, from = append(all, got.Batches...), got.Next
 	}
 }
 

@@ -49,8 +49,8 @@ type Node struct {
 	fs       vfs.FS
 	cluster  Cluster
 	sameBoot bool
-	logger  *slog.Logger
-	metrics *metrics
+	logger   *slog.Logger
+	metrics  *metrics
 
 	hall     *hall
 	inFlight budget

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -22,6 +23,7 @@ func (p *partition) syncLoop(ctx context.Context) error {
 		if !p.linger(ctx) {
 			return nil // the close that follows syncs
 		}
+		runtime.Gosched() // those whom the last sync released may be about to append: they share this one
 		begun := time.Now()
 		stall.Reset(p.node.cfg.DiskLimit)
 		end, err := p.log.Sync()
