@@ -49,6 +49,8 @@ type lines struct {
 	buf     body
 	start   int
 	scanned int
+	skipped int  // bytes of the line at start that were dropped, since it is too long
+	tooLong bool // the line that was cut last
 	eof     bool
 
 	decoders []*recordjson.Decoder // one for each record of a chunk
@@ -56,6 +58,7 @@ type lines struct {
 	bytes    int                   // of the chunk's lines
 
 	line     int // the last that was cut, from 1
+	taken    int // the last that is in the chunk, or was refused
 	handled  int // the last whose outcome is known
 	stored   int
 	accepted int // with acks=none
@@ -171,11 +174,18 @@ func (st *lines) step() bool {
 
 // take adds a line to the chunk, after storing the chunk where this line would be too much for it.
 func (st *lines) take(line []byte) {
+	defer func() { st.taken = st.line }()
+	if st.tooLong {
+		st.fail(st.line, fault.Newf("gateway.Lines", fault.RecordTooLarge, nil,
+			"the line is longer than the %d bytes that the largest record of this topic can take", st.limit))
+		return
+	}
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
 	if n := len(st.call.a.Records); n > 0 && (n == chunkRecords || st.bytes+len(line) > chunkBytes) {
 		if st.store(); st.fatal != nil {
+			st.line-- // this one was not looked at
 			return
 		}
 	}
@@ -202,7 +212,7 @@ func (st *lines) take(line []byte) {
 // store hands the chunk to the node.
 func (st *lines) store() {
 	k := st.call
-	defer func() { st.handled = st.line }()
+	defer func() { st.handled = st.taken }()
 	if len(k.a.Records) == 0 {
 		return
 	}
@@ -285,16 +295,15 @@ func (st *lines) next() ([]byte, bool) {
 		}
 		st.scanned = len(st.buf.b)
 		switch {
-		case st.eof && st.start < len(st.buf.b):
+		case st.eof && (st.start < len(st.buf.b) || st.skipped > 0):
 			return st.cut(len(st.buf.b), len(st.buf.b)), true
 		case st.eof:
 			return nil, false
 		case len(st.buf.b)-st.start > st.limit:
-			st.line++
-			st.fail(st.line, fault.Newf("gateway.Lines", fault.RecordTooLarge, nil,
-				"the line is longer than the %d bytes that the largest record of this topic can take", st.limit))
-			st.broken, st.fatal = true, st.errors[len(st.errors)-1].err
-			return nil, false
+			// Nothing of a line that is too long is kept; where it ends is still looked for.
+			st.skipped += len(st.buf.b) - st.start
+			st.buf.b = st.buf.b[:st.start]
+			st.scanned = st.start
 		}
 		if err := st.more(); err != nil {
 			st.broken, st.fatal = true, err
@@ -307,6 +316,8 @@ func (st *lines) cut(end, next int) []byte {
 	line := st.buf.b[st.start:end]
 	st.start, st.scanned = next, next
 	st.line++
+	st.tooLong = st.skipped+len(line) > st.limit
+	st.skipped = 0
 	return bytes.TrimSuffix(line, []byte{'\r'})
 }
 
