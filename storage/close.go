@@ -22,7 +22,7 @@ func (l *Log) Rest() error {
 	}
 	if l.idx != nil {
 		s.index.mu.Lock()
-		err := l.hint(s.saveIndex(l.idx.facts, &l.idx.made))
+		err := l.hint(s.saveIndex(l.idx.facts, &l.idx.made, false))
 		s.index.mu.Unlock()
 		if err != nil {
 			return err

@@ -107,6 +107,9 @@ func readIndexFile(fsys vfs.FS, name string, kind indexKind, base topic.Offset) 
 		return slot{}, nil, false, err
 	}
 	for _, s := range slots(content[:min(len(content), entriesStart)], kind, base) {
+		if s.count == 0 { // the file may be no longer than its slots
+			return s, nil, s.crc == 0, nil
+		}
 		end := entriesStart + int(s.count)*kind.entry
 		if end > len(content) {
 			continue
@@ -146,9 +149,9 @@ type saved struct {
 	stamps   int
 }
 
-// writeIndexFile brings a file up to date: entries from number have on, then the next slot. It does
-// not sync; a file that lost something is made anew by whoever reads it.
-func writeIndexFile(fsys vfs.FS, name string, kind indexKind, base topic.Offset, s slot, body []byte, have int) (err error) {
+// writeIndexFile brings a file up to date: entries from number have on, then the next slot. A file that
+// loses something, because it was not synced or in spite of it, is made anew by whoever reads it.
+func writeIndexFile(fsys vfs.FS, name string, kind indexKind, base topic.Offset, s slot, body []byte, have int, sync bool) (err error) {
 	flag := os.O_RDWR | os.O_CREATE
 	if have == 0 {
 		flag |= os.O_TRUNC
@@ -165,8 +168,10 @@ func writeIndexFile(fsys vfs.FS, name string, kind indexKind, base topic.Offset,
 			return err
 		}
 	}
-	_, err = f.WriteAt(s.encode(kind, base), int64(s.sequence%2)*slotStride)
-	return err
+	if _, err = f.WriteAt(s.encode(kind, base), int64(s.sequence%2)*slotStride); err != nil || !sync {
+		return err
+	}
+	return f.Sync()
 }
 
 func encodeOffsets(offsets []indexEntry) []byte {

@@ -19,14 +19,15 @@ type Log struct {
 	files    *Files
 	ownFiles bool // nobody else uses files
 
-	settings atomic.Pointer[topic.Settings]
-	failed   atomic.Pointer[error] // the error that ended the log
-	view     atomic.Pointer[view]  // changed with structure held
-	start    atomic.Int64          // the log's first offset; changed with structure held
-	end      atomic.Int64          // the offset behind the last record; the owner's to change
-	synced   atomic.Int64          // below it everything is durable; changed with syncing held
-	cuts     atomic.Uint64         // odd while the log is being cut, so that readers look again
-	counts   counts
+	settings  atomic.Pointer[topic.Settings]
+	failed    atomic.Pointer[error] // the error that ended the log
+	view      atomic.Pointer[view]  // changed with structure held
+	start     atomic.Int64          // the log's first offset; changed with structure held
+	end       atomic.Int64          // the offset behind the last record; the owner's to change
+	synced    atomic.Int64          // below it everything is durable; changed with syncing held
+	committed atomic.Int64          // the high watermark, as the cleaner was last told; 0 when it was not
+	cuts      atomic.Uint64         // odd while the log is being cut, so that readers look again
+	counts    counts
 
 	epochs    *epochs
 	producers *Producers
@@ -119,6 +120,9 @@ type Stats struct {
 
 // Producers is the producer table. Check and Stage are the owner's.
 func (l *Log) Producers() *Producers { return l.producers }
+
+// hw is an offset below which the log is not cut any more, short of an unclean election.
+func (l *Log) hw() topic.Offset { return topic.Offset(l.committed.Load()) }
 
 // Start is the first offset of the log. It only rises, but for Reset.
 func (l *Log) Start() topic.Offset { return topic.Offset(l.start.Load()) }

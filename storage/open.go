@@ -241,9 +241,13 @@ func (l *Log) settle(mark topic.Mark, s *segment, about facts) {
 
 // loadProducers reads the newest snapshot of the producer table and applies what the log has behind it.
 func (l *Log) loadProducers(now time.Time) (*Producers, error) {
-	end := l.End()
+	end, least := l.End(), l.Start()
+	if v := l.view.Load(); len(v.segments) > 0 {
+		least = v.segments[0].base // what lies below is missing for a replay
+	}
 	table, at, err := loadProducers(l.fsys, l.dir, l.cfg.Producers, end, now, func(m topic.Mark) bool {
-		return m.End >= l.Start() && (m.End == 0 || l.epochs.EpochAt(m.End-1) == m.Epoch || m.Epoch == topic.NoEpoch)
+		known := l.epochs.EpochAt(m.End - 1) // NoEpoch below all that the table remembers
+		return m.End >= least && (known == m.Epoch || known == topic.NoEpoch || m.Epoch == topic.NoEpoch)
 	})
 	if err != nil {
 		return nil, err

@@ -306,7 +306,7 @@ func (l *Log) indexOf(s *segment, limit topic.Offset, fresh bool) (*indexEntries
 		}
 		if size > 0 && !active { // the files of the active one are the syncer's
 			x.saved.offsets, x.saved.stamps = 0, 0
-			if err := l.hint(s.saveIndex(made.facts, &made.made)); err != nil {
+			if err := l.hint(s.saveIndex(made.facts, &made.made, false)); err != nil {
 				return nil, err
 			}
 		}

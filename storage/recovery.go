@@ -202,7 +202,7 @@ func (r *recovery) segment(segments []*segment, i, first int) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	s.index.saved = saved{sequence: s.index.saved.sequence}
-	return l.hint(s.saveIndex(r.x.facts, &r.x.made))
+	return l.hint(s.saveIndex(r.x.facts, &r.x.made, false))
 }
 
 // begin takes over what the index files know of the segment below the floor, so that only what is behind
@@ -215,7 +215,12 @@ func (r *recovery) begin(s *segment, floor int64) error {
 	s.index.saved = held
 	switch {
 	case x == nil:
-		if floor > 0 {
+		// There may be none yet: the active segment's is written now and then.
+		there, err := vfs.Exists(r.log.fsys, s.stem+offsetIndex.suffix)
+		if err != nil {
+			return err
+		}
+		if there {
 			r.found.Rebuilt = append(r.found.Rebuilt, filepath.Base(s.stem)+offsetIndex.suffix)
 			r.log.counts.indexes.Add(1)
 		}
@@ -389,7 +394,7 @@ func (r *recovery) finish() error {
 	if _, err := l.saveEpochs(); err != nil {
 		return err
 	}
-	if err := pruneProducers(l.fsys, l.dir, r.mark.End, keptSnapshots); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, r.mark.End, keptSnapshots, l.hw()); err != nil {
 		return err
 	}
 	s := v.active()

@@ -43,6 +43,7 @@ func (l *Log) Retain(hw topic.Offset, now time.Time) (Retained, error) {
 	if err := l.Failed(); err != nil {
 		return Retained{}, err
 	}
+	l.committed.Store(int64(hw))
 	held := l.pass.held(now)
 	doomed, more, heldBack, err := l.doomed(hw, now, held)
 	if err != nil || len(doomed) == 0 {

@@ -76,6 +76,9 @@ func (l *Log) roll() error {
 		if err := l.closeActive(old); err != nil {
 			return err
 		}
+		if err := l.snapshotProducers(); err != nil {
+			return err
+		}
 	} else if err := l.floor.Lower(floorMark{End: l.End(), Segment: l.End()}); err != nil {
 		return l.failOrFull("Append", "write the synced floor", err)
 	}
@@ -128,6 +131,20 @@ func (l *Log) closeActive(s *segment) error {
 	about := l.idx.facts
 	s.facts.Store(&about)
 	return l.saveActiveIndex(s, about)
+}
+
+// snapshotProducers writes the producer table as it is at the end of a segment. The segment may be
+// deleted long before the table forgets what was in it.
+func (l *Log) snapshotProducers() error {
+	if producers, keys := l.producers.Len(); producers+keys == 0 {
+		return nil
+	}
+	l.snapshot = 0
+	l.tail.mu.Lock()
+	mark := l.tail.mark
+	l.tail.snapshot = nil // one that still waits is older
+	l.tail.mu.Unlock()
+	return l.writeSnapshot(&tableSnapshot{mark.End, l.producers.encode(mark)})
 }
 
 // failOrFull is the error of a step that may find no room before anything has changed.

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/weirlog/weir/storage/vfs"
@@ -48,10 +49,11 @@ func (s *scene) open() {
 	must(s.t, err)
 }
 
-// reopen opens the log again on another state of its file system, without a close.
+// reopen opens the log again on another state of its file system, without a close. A copy of a scene
+// that is reopened goes its own way.
 func (s *scene) reopen(fsys vfs.FS) {
 	s.t.Helper()
-	s.fs = fsys
+	s.fs, s.sent = fsys, maps.Clone(s.sent)
 	s.open()
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
@@ -145,19 +146,20 @@ func (s *segment) loadIndex() (x *indexer, held saved, err error) {
 	}, nil
 }
 
-// saveIndex writes the entries below what the facts cover. The index's lock is held.
-func (s *segment) saveIndex(about facts, made *indexEntries) error {
+// saveIndex writes the entries below what the facts cover. The index's lock is held. Without sync a
+// power cut may cost them.
+func (s *segment) saveIndex(about facts, made *indexEntries, sync bool) error {
 	made = made.below(about.covers)
 	held := &s.index.saved
 	held.offsets = min(held.offsets, len(made.offsets))
 	held.stamps = min(held.stamps, len(made.stamps))
 	head := slot{facts: about, sequence: held.sequence + 1}
 	fsys := s.log.fsys
-	err := writeIndexFile(fsys, s.stem+offsetIndex.suffix, offsetIndex, s.base, head, encodeOffsets(made.offsets), held.offsets)
+	err := writeIndexFile(fsys, s.stem+offsetIndex.suffix, offsetIndex, s.base, head, encodeOffsets(made.offsets), held.offsets, sync)
 	if err != nil {
 		return err
 	}
-	err = writeIndexFile(fsys, s.stem+timeIndex.suffix, timeIndex, s.base, head, encodeStamps(made.stamps), held.stamps)
+	err = writeIndexFile(fsys, s.stem+timeIndex.suffix, timeIndex, s.base, head, encodeStamps(made.stamps), held.stamps, sync)
 	if err != nil {
 		return err
 	}
@@ -165,7 +167,8 @@ func (s *segment) saveIndex(about facts, made *indexEntries) error {
 	return nil
 }
 
-// buildIndex makes the entries anew from the batches.
+// buildIndex makes the entries anew from the batches. When the last of them was appended is not known
+// any more; it was before now, and that is enough to hold timestamps from the future to.
 func (s *segment) buildIndex(size int64, limit topic.Offset) (*indexer, error) {
 	f, err := s.log.use()
 	if err != nil {
@@ -175,6 +178,7 @@ func (s *segment) buildIndex(size int64, limit topic.Offset) (*indexer, error) {
 	w := walk{file: f, size: size, expect: s.base, limit: limit}
 	defer w.close()
 	x := newIndexer(s.base)
+	x.last = topic.Millis(time.Now().UnixMilli())
 	for {
 		h, _, err := w.next()
 		switch {

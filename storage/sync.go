@@ -110,10 +110,10 @@ func (l *Log) checkpoint() error {
 	l.tail.snapshot = nil
 	s, about := l.tail.segment, l.tail.about
 	l.tail.mu.Unlock()
-	if err := l.writeSnapshot(table); err != nil {
+	if err := l.saveActiveIndex(s, about); err != nil {
 		return err
 	}
-	return l.saveActiveIndex(s, about)
+	return l.writeSnapshot(table) // it syncs the directory, for both
 }
 
 const keptSnapshots = 2
@@ -121,7 +121,7 @@ const keptSnapshots = 2
 func (l *Log) writeSnapshot(table *tableSnapshot) error {
 	err := writeSmall(l.fsys, filepath.Join(l.dir, producersName(table.end)), producersKind, table.payload)
 	if err == nil {
-		err = pruneProducers(l.fsys, l.dir, table.end, keptSnapshots)
+		err = pruneProducers(l.fsys, l.dir, table.end, keptSnapshots, l.hw())
 	}
 	if err != nil && !outOfRoom(err) {
 		return l.fail("write the producer table", err)
@@ -137,7 +137,7 @@ func (l *Log) saveActiveIndex(s *segment, about facts) error {
 	if made == nil {
 		return nil // at rest, and saved before
 	}
-	return l.hint(s.saveIndex(about, made))
+	return l.hint(s.saveIndex(about, made, true))
 }
 
 // hint looks at the error of writing an index file. Indexes are hints: one that lacks something is

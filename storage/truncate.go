@@ -181,7 +181,7 @@ func (l *Log) cutIndex(was, s *segment, p place) error {
 	s.index.saved = held
 	s.index.loaded.Store(x.snapshot())
 	l.idx, l.raised = x, p.at
-	return l.hint(s.saveIndex(x.facts, &x.made))
+	return l.hint(s.saveIndex(x.facts, &x.made, false))
 }
 
 func (t *tail) reset(mark topic.Mark, s *segment, about facts) {
@@ -192,7 +192,7 @@ func (t *tail) reset(mark topic.Mark, s *segment, about facts) {
 
 // cutProducers makes the producer table again from a snapshot below the cut and the batches behind it.
 func (l *Log) cutProducers() error {
-	if err := pruneProducers(l.fsys, l.dir, l.End(), keptSnapshots); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, l.End(), keptSnapshots, l.hw()); err != nil {
 		return l.fail("remove producer tables", err)
 	}
 	if err := l.fsys.SyncDir(l.dir); err != nil {
@@ -222,7 +222,7 @@ func (l *Log) reset(start topic.Offset) error {
 			return l.fail("remove "+gone.log.name, err)
 		}
 	}
-	if err := pruneProducers(l.fsys, l.dir, -1, 0); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, -1, 0, 0); err != nil {
 		return l.fail("remove producer tables", err)
 	}
 	if err := l.fsys.SyncDir(l.dir); err != nil {
