@@ -149,9 +149,6 @@ func decodeTopics(r *reader, m *Image) error {
 	held := map[topic.NodeID]int{}
 	for range r.count() {
 		t, err := decodeTopic(r)
-		if r.err != nil {
-			return nil // the caller reads r.err
-		}
 		if err != nil {
 			return err
 		}
@@ -192,7 +189,7 @@ func decodeTopic(r *reader) (*Topic, error) {
 		}
 	}
 	if r.err != nil {
-		return nil, nil
+		return nil, r.err
 	}
 	if len(t.Growth) == 0 || n == 0 {
 		return nil, fmt.Errorf("topic %q has no partitions", d.Name)

@@ -140,8 +140,11 @@ func (f *files) checkEntries(from, to, term uint64) error {
 // checkTerm checks that raft will go on above the term of what there is.
 func (f *files) checkTerm(term uint64) error {
 	current, err := f.bolt.GetUint64(keyCurrentTerm)
-	if err != nil || current < term {
-		return f.lost(fmt.Errorf("the metadata log has entries of term %d and says that the term is %d (%v)", term, current, err))
+	if err != nil {
+		return f.lost(fmt.Errorf("the term of the metadata log cannot be read: %w", err))
+	}
+	if current < term {
+		return f.lost(fmt.Errorf("the metadata log has entries of term %d and says that the term is %d", term, current))
 	}
 	return nil
 }

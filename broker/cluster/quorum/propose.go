@@ -181,12 +181,13 @@ func (q *Quorum) register(ctx context.Context, group *raft.Raft) error {
 	}
 	q.commit(group, requests)
 	for _, r := range requests {
-		if r.err != nil && ctx.Err() == nil {
-			return r.err
+		if r.err == nil {
+			continue
 		}
-		if r.err != nil {
-			return nil // it was stopped before it was ready
+		if ctx.Err() != nil { // it was stopped before it was ready
+			return ctx.Err()
 		}
+		return r.err
 	}
 	q.incarnation.Store(int64(requests[1].result.Incarnation))
 	close(q.ready)

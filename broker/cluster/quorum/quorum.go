@@ -40,13 +40,13 @@ type Config struct {
 func (c Config) Validate() error {
 	var mistakes []error
 	if c.Dir == "" {
-		mistakes = append(mistakes, errors.New("Dir: must be set"))
+		mistakes = append(mistakes, errors.New("the setting Dir must not be empty"))
 	}
 	if c.Node < 1 {
-		mistakes = append(mistakes, fmt.Errorf("Node %d: must be at least 1", c.Node))
+		mistakes = append(mistakes, fmt.Errorf("the setting Node must be at least 1, not %d", c.Node))
 	}
 	if c.DiskLimit < 0 {
-		mistakes = append(mistakes, fmt.Errorf("DiskLimit %v: must not be negative", c.DiskLimit))
+		mistakes = append(mistakes, fmt.Errorf("the setting DiskLimit must not be negative, as %v is", c.DiskLimit))
 	}
 	if len(mistakes) > 0 {
 		return fault.New("quorum.Open", fault.Validation, nil, errors.Join(mistakes...))

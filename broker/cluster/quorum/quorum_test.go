@@ -107,7 +107,7 @@ func TestItElectsItselfAtOnceAndSaysWhatItKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun = time.Now()
-	n = launch(t, Config{Dir: n.cfg.Dir, Node: 1, ClusterID: n.ClusterID()})
+	launch(t, Config{Dir: n.cfg.Dir, Node: 1, ClusterID: n.ClusterID()})
 	second := time.Since(begun)
 	t.Logf("ready after %v, and %v after a restart", first, second)
 	// Without the order to stand for election it takes at least the heartbeat timeout.

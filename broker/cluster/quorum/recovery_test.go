@@ -123,7 +123,7 @@ func TestAnyDamageIsRefusedOrHarmless(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		bad := append([]byte(nil), whole...)
 		at := rng.IntN(len(bad))
-		what := ""
+		var what string
 		switch rng.IntN(4) {
 		case 0:
 			what = fmt.Sprintf("cut at %d", at)
