@@ -311,3 +311,12 @@ func numbered(from, count int) []string {
 	}
 	return all
 }
+
+// runner runs something until stop is called.
+func runner(t testing.TB, run func(context.Context) error) (ended chan error, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended = make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	return ended, cancel
+}

@@ -173,7 +173,8 @@ func (n *Node) stop(group *run.Group) error {
 	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for hurried := false; ; hurried = true {
+	left := int64(-1) // logs that were open when the last patience began; -1 before the first
+	for {
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -182,11 +183,15 @@ func (n *Node) stop(group *run.Group) error {
 			return n.failure()
 		case <-timer.C:
 		}
-		if hurried { // the disk hangs, and what uses it cannot be waited for
-			n.fail(fault.Newf("broker.Run", fault.Internal, nil, "the logs were not closed in time"))
+		open := n.open.Load()
+		switch {
+		case left < 0:
+			close(n.hurry)
+		case open == left: // the disk hangs, and what uses it cannot be waited for
+			n.fail(fault.Newf("broker.Run", fault.Internal, nil, "%d logs were not closed in time", open))
 			return n.failure()
 		}
-		close(n.hurry)
+		left = open
 		timer.Reset(n.cfg.DiskLimit + afterFailure)
 	}
 }
