@@ -50,6 +50,7 @@ func (l *Log) Compact(ctx context.Context, hw topic.Offset, now time.Time) (Comp
 	if err := l.Failed(); err != nil {
 		return Compacted{}, err
 	}
+	l.committed.Store(int64(hw))
 	c := compaction{log: l, ctx: ctx, now: now, settings: *l.settings.Load()}
 	if !c.settings.Compact {
 		return Compacted{}, nil

@@ -378,5 +378,5 @@ func (w *groupWriter) swap() error {
 
 	fresh.index.mu.Lock()
 	defer fresh.index.mu.Unlock()
-	return l.hint(fresh.saveIndex(about, w.index.snapshot()))
+	return l.hint(fresh.saveIndex(about, w.index.snapshot(), false))
 }

@@ -115,12 +115,12 @@ func (t *epochs) TruncateTo(end topic.Offset) (changed bool) {
 }
 
 // AdvanceTo forgets what ended below the new start of the log, but for the newest entry that begins
-// at or below it: a follower that was away for longer than the retention still asks for it.
+// below it: a follower that was away for longer than the retention still asks for it.
 func (t *epochs) AdvanceTo(start topic.Offset) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	entries := t.load()
-	gone := len(below(entries, start+1)) - 1
+	gone := len(below(entries, start)) - 1
 	if gone <= 0 {
 		return false
 	}

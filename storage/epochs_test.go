@@ -48,6 +48,9 @@ func TestRetentionKeepsTheNewestEntryBelowTheStart(t *testing.T) {
 	if e.AdvanceTo(19) {
 		t.Fatal("nothing was to be forgotten")
 	}
+	if e.AdvanceTo(20) { // a follower of epoch 2 that has all of it is told that it ends here
+		t.Fatal("nothing was to be forgotten")
+	}
 	if !e.AdvanceTo(1000) || !slices.Equal(e.load(), []epochStart{{3, 20}}) {
 		t.Fatalf("start 1000: %v", e.load())
 	}

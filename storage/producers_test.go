@@ -218,6 +218,9 @@ func TestCheckSeesWhatIsStaged(t *testing.T) {
 		}
 	}
 	p.Expire(noon.Add(48 * time.Hour)) // waits for the append
+	if now := p.encode(topic.Mark{}); !bytes.Equal(before, now) {
+		t.Fatal("a snapshot has what is only staged")
+	}
 	p.Unstage()
 	if after := p.encode(topic.Mark{}); !bytes.Equal(before, after) {
 		t.Fatal("something of what was staged is left")
@@ -308,7 +311,7 @@ func TestACutTableIsThatOfTheCutLog(t *testing.T) {
 			}
 		}
 		live := replay(NewProducers(DefaultProducers()), log, 0, math.MaxInt64)
-		must(t, pruneProducers(m, "/", to, 3))
+		must(t, pruneProducers(m, "/", to, 0))
 		rebuilt, mark, err := loadProducers(m, "/", DefaultProducers(), to, noon, func(topic.Mark) bool { return true })
 		must(t, err)
 		if mark.End > to || mark.End < snapshotEnd {
@@ -390,7 +393,7 @@ func TestADamagedSnapshotIsPassedOver(t *testing.T) {
 	if _, mark, err := loadProducers(m, "/", DefaultProducers(), math.MaxInt64, noon, other); err != nil || mark.End != log[10].base {
 		t.Fatalf("one of another history: %v, %v", mark, err)
 	}
-	must(t, pruneProducers(m, "/", log[5].base, 3))
+	must(t, pruneProducers(m, "/", log[5].base, 0))
 	if _, mark, err := loadProducers(m, "/", DefaultProducers(), math.MaxInt64, noon, always); err != nil || mark.End != 0 {
 		t.Fatalf("all were above the cut: %v, %v", mark, err)
 	}
@@ -427,4 +430,32 @@ func FuzzDecodeProducers(f *testing.F) {
 			t.Fatalf("%d bytes became %d", len(b), len(again))
 		}
 	})
+}
+
+func TestPruningLeavesASnapshotForADeepCut(t *testing.T) {
+	for _, c := range []struct {
+		most, hw topic.Offset
+		want     []topic.Offset
+	}{
+		{100, 65, []topic.Offset{60, 70, 80, 90}},
+		{100, 25, []topic.Offset{20, 30, 40, 50, 60, 70, 80, 90}},
+		{100, 5, []topic.Offset{10, 20, 30, 40, 50, 60, 70, 80, 90}},
+		{100, 100, []topic.Offset{80, 90}},
+		{65, 55, []topic.Offset{50, 60}},
+		{60, 60, []topic.Offset{50, 60}},
+		{10, 10, []topic.Offset{10}},
+		{5, 0, nil},
+		{-1, 0, nil},
+	} {
+		m := vfs.NewMem()
+		for end := topic.Offset(10); end < 100; end += 10 {
+			must(t, saveProducers(m, "/", NewProducers(DefaultProducers()), topic.Mark{Epoch: 1, End: end}))
+		}
+		must(t, pruneProducers(m, "/", c.most, c.hw))
+		got, err := listProducers(m, "/")
+		must(t, err)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("most %d, hw %d: %v, want %v", c.most, c.hw, got, c.want)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -42,20 +43,43 @@ func parseProducersName(name string) (topic.Offset, bool) {
 	return topic.Offset(end), err == nil && end >= 0
 }
 
-// encode writes the table as it stands for a log that ends at mark, by producer id.
+// encode writes the table as it stands for a log that ends at mark, by producer id. What is staged is
+// not in the log, and left out.
 func (p *Producers) encode(mark topic.Mark) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	plain, keyed := p.unstaged()
 	be := binary.BigEndian
-	b := be.AppendUint32(nil, uint32(mark.Epoch))                            //nolint:gosec // as bits
-	b = be.AppendUint64(b, uint64(mark.End))                                 //nolint:gosec // as bits
-	b = be.AppendUint32(b, uint32(len(p.plain.byID)+len(p.keyed.byID)))      //nolint:gosec // bounded by memory
-	for _, table := range []map[int64]producer{p.plain.byID, p.keyed.byID} { // keyed ids are the larger ones
+	b := be.AppendUint32(nil, uint32(mark.Epoch))              //nolint:gosec // as bits
+	b = be.AppendUint64(b, uint64(mark.End))                   //nolint:gosec // as bits
+	b = be.AppendUint32(b, uint32(len(plain)+len(keyed)))      //nolint:gosec // bounded by memory
+	for _, table := range []map[int64]producer{plain, keyed} { // keyed ids are the larger ones
 		for _, id := range slices.Sorted(maps.Keys(table)) {
 			b = table[id].append(b, id)
 		}
 	}
 	return b
+}
+
+// unstaged is both tables without what is staged.
+func (p *Producers) unstaged() (plain, keyed map[int64]producer) {
+	plain, keyed = p.plain.byID, p.keyed.byID
+	if len(p.staged) == 0 {
+		return plain, keyed
+	}
+	plain, keyed = maps.Clone(plain), maps.Clone(keyed)
+	for _, u := range slices.Backward(p.staged) {
+		table := plain
+		if Keyed(u.id) {
+			table = keyed
+		}
+		if u.known {
+			table[u.id] = u.was
+		} else {
+			delete(table, u.id)
+		}
+	}
+	return plain, keyed
 }
 
 func (e producer) append(b []byte, id int64) []byte {
@@ -198,17 +222,23 @@ func listProducers(fsys vfs.FS, dir string) (ends []topic.Offset, err error) {
 	return ends, nil
 }
 
-// pruneProducers removes the snapshots that end above most, which speak of a log that was cut, and of
-// the others all but the newest keep. Durable once the caller has synced the directory.
-func pruneProducers(fsys vfs.FS, dir string, most topic.Offset, keep int) error {
+// keptSnapshots is how many snapshots are kept at least: one may turn out to be damaged.
+const keptSnapshots = 2
+
+// pruneProducers removes the snapshots that end above most, which speak of a log that was cut. Of the
+// others it removes those that nobody will need: the log is cut no deeper than to hw, and deleted no
+// farther, so the newest one that ends at or below it is enough. Durable once the caller has synced
+// the directory.
+func pruneProducers(fsys vfs.FS, dir string, most, hw topic.Offset) error {
 	ends, err := listProducers(fsys, dir)
 	if err != nil {
 		return err
 	}
-	kept := 0
-	for _, end := range slices.Backward(ends) {
-		if end <= most && kept < keep {
-			kept++
+	sound := sort.Search(len(ends), func(i int) bool { return ends[i] > most })
+	first := sort.Search(sound, func(i int) bool { return ends[i] > hw }) - 1
+	first = max(0, min(first, sound-keptSnapshots))
+	for i, end := range ends {
+		if i >= first && i < sound {
 			continue
 		}
 		if err := fsys.Remove(filepath.Join(dir, producersName(end))); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -211,26 +211,27 @@ func (r *reader) collect(w *walk, piece *Piece, h *batch.Header, size, maxBytes 
 			return err
 		}
 	}
-	begin := w.at - w.start
+	buf, start := w.buf, w.start // the walk may take another buffer to look ahead
+	begin := w.at - start
 	end := begin
 	for {
 		end += int64(h.Size())
 		piece.Next = h.Next()
 		w.pass(h)
-		if int64(len(w.buf))-end < batch.HeaderBytes {
+		if int64(len(buf))-end < batch.HeaderBytes {
 			break
 		}
 		next, err := w.header()
-		if err != nil || !w.buffered(&next) || next.Next() > r.below || !r.believable(&next) ||
+		if err != nil || w.start != start || !w.buffered(&next) || next.Next() > r.below || !r.believable(&next) ||
 			end-begin+int64(next.Size()) > int64(maxBytes) {
 			break
 		}
-		if _, err := batch.Check(w.buf[end:]); err != nil {
+		if _, err := batch.Check(buf[end:]); err != nil {
 			break // the next read steps over it
 		}
 		h = &next
 	}
-	piece.Batches = w.buf[begin:end:end]
+	piece.Batches = buf[begin:end:end]
 	return nil
 }
 

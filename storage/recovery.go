@@ -202,7 +202,7 @@ func (r *recovery) segment(segments []*segment, i, first int) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	s.index.saved = saved{sequence: s.index.saved.sequence}
-	return l.hint(s.saveIndex(r.x.facts, &r.x.made, false))
+	return l.saveCutIndex(s, r.x.facts, &r.x.made)
 }
 
 // begin takes over what the index files know of the segment below the floor, so that only what is behind
@@ -240,6 +240,9 @@ func (r *recovery) begin(s *segment, floor int64) error {
 func (r *recovery) below(w *walk, segments []*segment, i int) error {
 	last := i == len(segments)-1
 	for {
+		if r.x.next >= r.floor.End && r.floor.Bytes == math.MaxInt64 {
+			return nil // nobody knows how many bytes were promised; it was no record more than these
+		}
 		h, _, err := w.peek()
 		switch {
 		case err == nil && !r.follows(&h, last):
@@ -394,7 +397,7 @@ func (r *recovery) finish() error {
 	if _, err := l.saveEpochs(); err != nil {
 		return err
 	}
-	if err := pruneProducers(l.fsys, l.dir, r.mark.End, keptSnapshots, l.hw()); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, r.mark.End, l.hw()); err != nil {
 		return err
 	}
 	s := v.active()

@@ -19,8 +19,9 @@ type Retained struct {
 
 // pass is what the cleaner remembers from one pass to the next.
 type pass struct {
-	last  time.Time // with its monotonic reading
-	until time.Time // nothing is deleted for its age before this time, on the monotonic clock
+	last  time.Time     // the pass before, on the monotonic clock
+	wall  time.Duration // the same on the clock that can be set, since 1970
+	until time.Time     // nothing is deleted for its age before this time, on the monotonic clock
 }
 
 const (
@@ -60,13 +61,11 @@ func (l *Log) Retain(hw topic.Offset, now time.Time) (Retained, error) {
 
 // held says whether deletions for age wait because the clock jumped.
 func (p *pass) held(now time.Time) bool {
-	if !p.last.IsZero() {
-		wall := now.Round(0).Sub(p.last.Round(0))
-		if wall-now.Sub(p.last) > clockJump {
-			p.until = now.Add(jumpHold)
-		}
+	wall := time.Duration(now.UnixNano())
+	if !p.last.IsZero() && wall-p.wall-now.Sub(p.last) > clockJump {
+		p.until = now.Add(jumpHold)
 	}
-	p.last = now
+	p.last, p.wall = now, wall
 	return now.Before(p.until)
 }
 

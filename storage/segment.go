@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,6 +165,25 @@ func (s *segment) saveIndex(about facts, made *indexEntries, sync bool) error {
 		return err
 	}
 	*held = saved{sequence: head.sequence, offsets: len(made.offsets), stamps: len(made.stamps)}
+	return nil
+}
+
+// saveCutIndex writes the entries of a segment that was cut, durably and before it grows again: an old
+// index that a power cut brings back would seem to fit. Without room for it there is none.
+func (l *Log) saveCutIndex(s *segment, about facts, made *indexEntries) error {
+	err := s.saveIndex(about, made, true)
+	if !outOfRoom(err) {
+		return l.hint(err)
+	}
+	s.index.saved = saved{sequence: s.index.saved.sequence}
+	for _, suffix := range []string{offsetIndex.suffix, timeIndex.suffix} {
+		if err := l.fsys.Remove(s.stem + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return l.fail("remove an index", err)
+		}
+	}
+	if err := l.fsys.SyncDir(l.dir); err != nil {
+		return l.fail("sync directory "+l.dir, err)
+	}
 	return nil
 }
 

@@ -99,7 +99,8 @@ func writeSmall(fsys vfs.FS, name string, k kind, payload []byte) error {
 }
 
 // replaceFile gives a file a new content, durably: the old one is there until the new one is. After an
-// error either may be, and perhaps a file with asideSuffix.
+// error that is a *nameError either may be there, after another the old one is. A file with asideSuffix
+// may be left.
 func replaceFile(fsys vfs.FS, name string, content []byte) error {
 	aside := name + asideSuffix
 	f, err := fsys.Open(aside, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
@@ -113,11 +114,21 @@ func replaceFile(fsys vfs.FS, name string, content []byte) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := fsys.Rename(aside, name); err != nil {
-		return err
+	err = fsys.Rename(aside, name)
+	if err == nil {
+		err = fsys.SyncDir(filepath.Dir(name))
 	}
-	return fsys.SyncDir(filepath.Dir(name))
+	if err != nil {
+		return &nameError{err}
+	}
+	return nil
 }
+
+// nameError says that nobody knows which file has a name now. It is never a mere want of room.
+type nameError struct{ err error }
+
+func (e *nameError) Error() string { return e.err.Error() }
+func (e *nameError) Unwrap() error { return e.err }
 
 // removeAsides removes what interrupted writes left in a directory, and says what that was.
 func removeAsides(fsys vfs.FS, dir string) (removed []string, err error) {

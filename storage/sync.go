@@ -116,12 +116,10 @@ func (l *Log) checkpoint() error {
 	return l.writeSnapshot(table) // it syncs the directory, for both
 }
 
-const keptSnapshots = 2
-
 func (l *Log) writeSnapshot(table *tableSnapshot) error {
 	err := writeSmall(l.fsys, filepath.Join(l.dir, producersName(table.end)), producersKind, table.payload)
 	if err == nil {
-		err = pruneProducers(l.fsys, l.dir, table.end, keptSnapshots, l.hw())
+		err = pruneProducers(l.fsys, l.dir, table.end, l.hw())
 	}
 	if err != nil && !outOfRoom(err) {
 		return l.fail("write the producer table", err)

@@ -66,11 +66,17 @@ func (l *Log) truncate(to topic.Offset) error {
 	if err != nil {
 		return l.refuse("Truncate", fault.Internal, err)
 	}
+	if start := l.Start(); p.end < start {
+		return l.reset(start) // the log's start lies inside the batch that goes: nothing of it is left
+	}
 	was := v.segments[p.segment]
 	s := was.again(p.at) // readers who still hold the old one cannot tell the new one what they saw
-	// Whatever happens from here on, a recovery must not miss what is about to go.
-	if err := l.floor.Lower(floorMark{End: p.end, Segment: s.base, Bytes: p.at}); err != nil {
-		return l.fail("write the synced floor", err)
+	// Whatever happens from here on, a recovery must not miss what is about to go. A floor that is below
+	// the cut stays: what lies between was perhaps never synced.
+	if mark, known := l.floor.Mark(); known && (mark.End > p.end || mark.Segment > s.base) {
+		if err := l.floor.Lower(floorMark{End: p.end, Segment: s.base, Bytes: p.at}); err != nil {
+			return l.fail("write the synced floor", err)
+		}
 	}
 	l.synced.Store(min(l.synced.Load(), int64(p.end)))
 	l.end.Store(int64(p.end))
@@ -181,7 +187,7 @@ func (l *Log) cutIndex(was, s *segment, p place) error {
 	s.index.saved = held
 	s.index.loaded.Store(x.snapshot())
 	l.idx, l.raised = x, p.at
-	return l.hint(s.saveIndex(x.facts, &x.made, false))
+	return l.saveCutIndex(s, x.facts, &x.made)
 }
 
 func (t *tail) reset(mark topic.Mark, s *segment, about facts) {
@@ -192,7 +198,7 @@ func (t *tail) reset(mark topic.Mark, s *segment, about facts) {
 
 // cutProducers makes the producer table again from a snapshot below the cut and the batches behind it.
 func (l *Log) cutProducers() error {
-	if err := pruneProducers(l.fsys, l.dir, l.End(), keptSnapshots, l.hw()); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, l.End(), l.hw()); err != nil {
 		return l.fail("remove producer tables", err)
 	}
 	if err := l.fsys.SyncDir(l.dir); err != nil {
@@ -222,7 +228,7 @@ func (l *Log) reset(start topic.Offset) error {
 			return l.fail("remove "+gone.log.name, err)
 		}
 	}
-	if err := pruneProducers(l.fsys, l.dir, -1, 0, 0); err != nil {
+	if err := pruneProducers(l.fsys, l.dir, -1, 0); err != nil {
 		return l.fail("remove producer tables", err)
 	}
 	if err := l.fsys.SyncDir(l.dir); err != nil {
