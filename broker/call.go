@@ -103,29 +103,40 @@ func (p *part) end() topic.Offset {
 	return end
 }
 
-// wait returns when every part is finished, or when ctx or the node ends, with the error of those
-// that are not.
-func (c *call) wait(ctx context.Context, n *Node) error {
+// wait returns when every part is finished, or when ctx or the node ends. Then it returns what to say of
+// the parts that are not: what the owner has begun with is of unknown outcome, and what still waits in a
+// queue is refused.
+func (c *call) wait(ctx context.Context, n *Node) (late tardy) {
+	const op = "broker.Produce"
 	select {
 	case <-c.done:
-		return nil
+		return tardy{}
 	case <-ctx.Done():
-		return fault.Newf("broker.Produce", fault.Timeout, nil, "the records were not acknowledged in time, the outcome is unknown")
+		return tardy{
+			unknown: fault.Newf(op, fault.Timeout, nil, "the records were not acknowledged in time, the outcome is unknown"),
+			refused: fault.Newf(op, fault.Overloaded, nil, "the append waited in the queue for all its time, nothing was stored"),
+		}
 	case <-n.failed:
-		return fault.Newf("broker.Produce", fault.Timeout, nil, "the node's disk failed before the records were synced, the outcome is unknown")
+		return tardy{
+			unknown: fault.Newf(op, fault.Timeout, nil, "the node's disk failed before the records were acknowledged, the outcome is unknown"),
+			refused: n.refusal(),
+		}
 	}
 }
 
-// outcome is what became of the part: its error as a whole. late is what wait returned.
-func (p *part) outcome(late error) error {
+// tardy is what to say of parts that nobody waits for any more.
+type tardy struct{ unknown, refused error }
+
+// outcome is what became of the part, as a whole.
+func (p *part) outcome(late tardy) error {
 	switch {
 	case p.state.Load() == finished:
 		return p.err
 	case p.abandon():
-		return fault.Newf("broker.Produce", fault.Overloaded, p.to.path, "the append waited in the queue for all its time; nothing was stored")
+		return late.refused
 	case p.state.Load() == finished: // between the two looks
 		return p.err
 	default:
-		return late
+		return late.unknown
 	}
 }

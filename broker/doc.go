@@ -9,8 +9,9 @@
 //
 // Every partition has one owner goroutine, which alone appends to the log and steps the partition's
 // replica.Machine, and one syncer beside it, so that one fsync serves everyone who waits. Readers
-// never meet a writer's lock. Both goroutines start with the partition's first append and end when
-// it has been idle for a while.
+// never meet a writer's lock: at the tail they share the memory of the batches that were appended
+// last, elsewhere they read the log. One watcher a node follows the cluster's images and opens and
+// closes partitions; one cleaner a node rolls, retains and compacts.
 //
 // What a caller may rely on:
 //

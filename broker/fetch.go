@@ -70,7 +70,7 @@ func (p *partition) fetchWaiting(ctx context.Context, f topic.Fetch) (topic.Fetc
 		case <-ctx.Done():
 			return got, nil
 		case <-p.life.Done():
-			if why := p.whyGone(); !fault.Is(why, fault.Stopping) {
+			if why := p.whyGone(); !fault.Is(why, fault.Stopping) || p.node.failure() != nil {
 				return topic.Fetched{}, why
 			}
 			return got, nil // a waiting poll ends with what there is when the node stops

@@ -18,6 +18,8 @@ type hall struct {
 	mu    sync.Mutex
 	image atomic.Pointer[cluster.Image] // nil before the first; written under mu
 	moved chan struct{}                 // closed when a later image is in force; guarded by mu
+
+	closed chan struct{} // closed when no later image will come
 }
 
 // served is a topic with its partitions on this node.
@@ -27,7 +29,10 @@ type served struct {
 	sticky     sticky
 }
 
-func newHall() *hall { return &hall{moved: make(chan struct{})} }
+func newHall() *hall { return &hall{moved: make(chan struct{}), closed: make(chan struct{})} }
+
+// close tells those who wait for an image that none will come.
+func (h *hall) close() { close(h.closed) }
 
 // publish puts an image in force, after all that it asks for was done.
 func (h *hall) publish(image *cluster.Image) {
@@ -54,6 +59,8 @@ func (h *hall) awaitVersion(ctx context.Context, version uint64) error {
 		}
 		select {
 		case <-moved:
+		case <-h.closed:
+			return fault.Newf("broker.await", fault.Timeout, nil, "the change is made, but this node has stopped before it was carried out")
 		case <-ctx.Done():
 			return fault.Newf("broker.await", fault.Timeout, nil, "the change is made, but this node has not carried it out in time")
 		}
@@ -70,6 +77,8 @@ func (h *hall) awaitTopic(ctx context.Context, name topic.Name) (*served, error)
 		}
 		select {
 		case <-moved:
+		case <-h.closed:
+			return nil, stopping("broker.await")
 		case <-ctx.Done():
 			return nil, fault.Newf("broker.await", fault.NotLeader, name, "the topic is not open on this node yet")
 		}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ func (n *Node) watchImages(ctx context.Context) error {
 		image, changed := n.cluster.Watch()
 		if err := n.act(ctx, image); err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		var again <-chan time.Time
 		if len(n.shut) > 0 {
@@ -59,12 +63,13 @@ func (n *Node) act(ctx context.Context, image *cluster.Image) error {
 		openings = append(openings, c.openings...)
 	}
 	if err := inParallel(n.cfg.OpenAtOnce, openings); err != nil {
+		for _, c := range changes {
+			err = errors.Join(err, c.undo())
+		}
 		return err
 	}
 	for _, c := range changes {
-		if err := n.settle(ctx, c); err != nil {
-			return err
-		}
+		n.settle(ctx, c)
 	}
 	n.hall.publish(image)
 	n.metrics.topics.Set(float64(image.TopicCount()))
@@ -117,7 +122,7 @@ func (n *Node) changeOf(t *cluster.Topic) *change {
 
 // settle tells the partitions of a changed topic who leads and which settings hold, starts those that
 // were opened, and lets callers find them.
-func (n *Node) settle(ctx context.Context, c *change) error {
+func (n *Node) settle(ctx context.Context, c *change) {
 	for i, p := range c.partitions {
 		switch description := &c.topic.Partitions[i]; {
 		case p == nil:
@@ -132,15 +137,25 @@ func (n *Node) settle(ctx context.Context, c *change) error {
 				return p.run()
 			})
 		default:
+			// An error says that the node or the partition is ending, and then nobody asks any more.
 			if err := p.ask(ctx, func() { p.follow(c.topic.Description, description) }); err != nil {
-				return err
+				p.logger.Debug("not told of a change", "err", err)
 			}
 		}
 	}
 	c.served.topic.Store(c.topic)
 	c.served.partitions.Store(&c.partitions)
 	n.hall.topics.Store(c.topic.ID, c.served)
-	return nil
+}
+
+// undo closes what was opened for a change that is not to be.
+func (c *change) undo() (err error) {
+	for i, p := range c.partitions {
+		if c.fresh[i] {
+			err = errors.Join(err, p.log.Close())
+		}
+	}
+	return err
 }
 
 // follow puts what the cluster decided of a partition in force. Owner only.

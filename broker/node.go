@@ -154,9 +154,10 @@ func (n *Node) start(ctx context.Context) error {
 // stop closes every partition, for as long as it may take, and returns the final error.
 func (n *Node) stop(group *run.Group) error {
 	why, limit := stopping("broker.Run"), n.cfg.StopLimit
-	if err := n.failure(); err != nil {
-		why, limit = err, min(limit, afterFailure)
+	if n.failure() != nil {
+		why, limit = n.refusal(), min(limit, afterFailure)
 	}
+	n.hall.close()
 	for p := range n.hall.all {
 		p.stop(why)
 	}
@@ -218,9 +219,14 @@ func (n *Node) failure() error {
 	}
 }
 
+// refusal is what callers get after a final error.
+func (n *Node) refusal() error {
+	return fault.Newf("broker.Node", fault.Stopping, nil, "the node cannot go on and stops: %w", n.failure())
+}
+
 // patience is closed when a partition that was stopped, for a reason, need not wait for its appends any more.
 func (n *Node) patience(why error) <-chan struct{} {
-	if fault.Is(why, fault.Stopping) {
+	if fault.Is(why, fault.Stopping) && n.failure() == nil {
 		return n.hurry
 	}
 	now := make(chan struct{})

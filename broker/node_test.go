@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlog/weir/broker/cluster/quorum"
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage"
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 )
@@ -108,6 +109,11 @@ func TestOverQuorum(t *testing.T) {
 	}
 	if got, err := n.TopicByID(d.ID); err != nil || got.Partitions[0].Epoch <= d.Partitions[0].Epoch {
 		t.Errorf("%+v, %v", got, err)
+	}
+	for range 2 { // the second changes nothing
+		if _, err := n.AlterTopic(t.Context(), "orders", topic.Alteration{Settings: map[string]*string{"retention.ms": new("5000")}}); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := n.DeleteTopic(t.Context(), "fresh"); err != nil {
 		t.Error(err)
@@ -272,5 +278,22 @@ func BenchmarkProduce(b *testing.B) {
 			}
 		}
 	})
+	b.StopTimer()
+	stats := r.logStats("orders")
+	b.ReportMetric(float64(b.N)/float64(max(stats.SyncsTotal, 1)), "records/sync")
+	b.ReportMetric(float64(b.N)/float64(max(stats.AppendsTotal, 1)), "records/write")
 	r.stop()
+}
+
+func (r *running) logStats(name topic.Name) storage.Stats {
+	r.t.Helper()
+	t, err := r.hall.byName(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p, err := t.at(0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p.log.Stats()
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/weirlog/weir/broker/replica"
@@ -25,6 +26,7 @@ func (p *partition) own(ctx context.Context) error {
 		}
 		select {
 		case <-p.inbox.wake:
+			runtime.Gosched() // those who are about to append share the write
 			if err := p.appendAll(); err != nil {
 				return err
 			}

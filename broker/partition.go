@@ -113,7 +113,7 @@ func (p *partition) run() error {
 	err := group.Wait()
 	if err != nil {
 		p.node.fail(err)
-		p.stop(p.node.failure())
+		p.stop(p.node.refusal())
 	}
 	p.release()
 	if closed := p.close(); closed != nil && err == nil {
@@ -139,7 +139,7 @@ func (p *partition) release() {
 	p.refuse(p.inbox.take(nil), why)
 	unknown := why
 	if !fault.Is(why, fault.NoTopic) { // what a deleted topic had is gone for certain
-		unknown = fault.Newf("broker.Produce", fault.Timeout, p.path, "the node stopped before the records were synced, the outcome is unknown")
+		unknown = fault.Newf("broker.Produce", fault.Timeout, p.path, "the node stopped before the records were acknowledged, the outcome is unknown")
 	}
 	for _, part := range p.waiting {
 		part.finish(unknown)
@@ -180,11 +180,9 @@ func (p *partition) use() (leave func(), err error) {
 func (p *partition) ask(ctx context.Context, f func()) error {
 	ran := make(chan struct{})
 	select {
-	case p.orders <- func() { f(); close(ran) }:
+	case p.orders <- func() { defer close(ran); f() }:
 	case <-p.life.Done():
 		return p.whyGone()
-	case <-p.done:
-		return p.node.failure()
 	case <-ctx.Done():
 		return fault.Newf("broker.ask", fault.Timeout, p.path, "the partition is busy")
 	}

@@ -331,8 +331,8 @@ func (p *production) queued() {
 	}
 }
 
-// collect fills in the results. late is why the call does not wait for the parts that are not finished.
-func (p *production) collect(late error) {
+// collect fills in the results. late is for the parts that are not finished.
+func (p *production) collect(late tardy) {
 	for _, d := range p.parts {
 		if d.failed == nil {
 			d.failed = d.outcome(late)
