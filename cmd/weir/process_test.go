@@ -217,3 +217,23 @@ func readAll(t *testing.T, base, topic string, partition int) []readRecord {
 		next = page.NextOffset
 	}
 }
+
+// startEndlessRequest begins a request whose body goes on until the returned function is called.
+func startEndlessRequest(t *testing.T, base string) (end func(), err error) {
+	t.Helper()
+	body, w := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/topics/endless/records", body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	go func() {
+		if resp, err := httpc.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	if _, err := io.WriteString(w, `{"value":1}`+"\n"); err != nil {
+		return nil, err
+	}
+	return func() { _ = w.Close() }, nil
+}
