@@ -237,6 +237,7 @@ func TestWrongProduceRequestsAreRefused(t *testing.T) {
 		{"not JSON", path, `hello`, nil, 400, []string{`invalid_json`}},
 		{"cut off", path, `{"records":[{"value":1}`, nil, 400, []string{`invalid_json`}},
 		{"empty", path, ``, nil, 400, []string{`invalid_json`}},
+		{"empty to a partition", "/v1/topics/orders/partitions/0/records", ``, nil, 400, []string{`invalid_json`}},
 		{"trailing", path, one + "x", nil, 400, []string{`invalid_json`}},
 		{"duplicate names", path, `{"records":[{"value":1,"value":2}]}`, nil, 400, []string{`invalid_json`}},
 		{"too deep", path, `{"records":[{"value":` + deep + `}]}`, nil, 400, []string{`invalid_json`}},

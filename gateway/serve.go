@@ -43,6 +43,10 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		s.turnAway(ctx, err)
 		return
 	}
+	if !knownMethod(ctx.Method()) {
+		s.foreignMethod(ctx)
+		return
+	}
 	origin := ctx.Request.Header.PeekCanonical(headerOrigin)
 	if len(origin) > 0 {
 		s.allowOrigin(ctx, origin)
@@ -59,6 +63,26 @@ func (s *Server) unexpected(ctx *fasthttp.RequestCtx) {
 	if v := recover(); v != nil {
 		s.answerPanic(ctx, v)
 	}
+}
+
+// knownMethod: what the framework does not know it would answer in words of its own.
+func knownMethod(method []byte) bool {
+	switch string(method) {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions, http.MethodConnect, http.MethodTrace:
+		return true
+	default:
+		return false
+	}
+}
+
+const usedMethods = "GET, HEAD, POST, PATCH, DELETE"
+
+func (s *Server) foreignMethod(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set(fasthttp.HeaderAllow, usedMethods)
+	p := problem.MethodNotAllowed(string(ctx.Method()), usedMethods)
+	s.answerProblem(ctx, &p, nil)
+	s.unrouted.count(p.Status, 0)
 }
 
 // turnAway answers a request that was refused before any route, and closes the connection: what follows
@@ -205,7 +229,7 @@ func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, origin []byte) {
 // preflight answers a browser that asks before it sends. It needs no credential and reaches no route.
 func (s *Server) preflight(ctx *fasthttp.RequestCtx) {
 	h := &ctx.Response.Header
-	h.Set(fasthttp.HeaderAccessControlAllowMethods, "GET, HEAD, POST, PATCH, DELETE")
+	h.Set(fasthttp.HeaderAccessControlAllowMethods, usedMethods)
 	if asked := ctx.Request.Header.PeekCanonical(headerAskHeaders); saneHeaderList(asked) {
 		h.SetBytesV(fasthttp.HeaderAccessControlAllowHeaders, asked)
 	}
