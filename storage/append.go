@@ -237,8 +237,8 @@ func (l *Log) takeBack(s *segment, f vfs.File, at int64, n int, cause error) err
 
 // outOfRoom says that a write failed for want of room, or was short: it can be tried again.
 func outOfRoom(err error) bool {
-	var name *nameError
-	if errors.As(err, &name) {
+	var doubt *doubtError
+	if errors.As(err, &doubt) {
 		return false // something may have changed
 	}
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, io.ErrShortWrite)

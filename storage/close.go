@@ -66,8 +66,13 @@ func (l *Log) closeClean() error {
 		_, err := l.saveEpochs()
 		return err // without segments there is nothing that a mark could speak of
 	}
+	if l.idx == nil && l.prepared(l.view.Load()) > 0 { // zeros behind a log that nobody appended to since it was opened
+		if err := l.wake(s); err != nil {
+			return err
+		}
+	}
 	if l.idx != nil {
-		if err := l.closeActive(s); err != nil {
+		if err := l.closeActive(s, true); err != nil {
 			return err
 		}
 	}

@@ -157,6 +157,13 @@ func (f *file) writes() uint64 {
 	return f.written
 }
 
+// dirty says whether a write waits for a sync.
+func (f *file) dirty() bool {
+	f.set.mu.Lock()
+	defer f.set.mu.Unlock()
+	return f.written != f.synced
+}
+
 // didSync notes that all writes up to a count are durable.
 func (f *file) didSync(writes uint64) {
 	f.set.mu.Lock()

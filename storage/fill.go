@@ -110,7 +110,7 @@ func (l *Log) Prepare() error {
 
 func (l *Log) fillWanted(s *segment) bool {
 	size := s.size.Load()
-	return l.settings.Load().FlushMessages == 1 &&
+	return l.settings.Load().FlushMessages == 1 && !l.marked.Load() && // the clean mark knows the file's size
 		(size >= fillFromBytes || size > 0 && len(l.view.Load().segments) > 1) &&
 		l.room.end(s)-size < fillLowBytes && l.fillTarget(s) > l.room.end(s)
 }

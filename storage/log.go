@@ -44,6 +44,7 @@ type Log struct {
 	floor      *floor
 	raised     int64         // bytes of the active segment below the floor; guarded by syncing
 	savedEpoch *[]epochStart // the table that the side file has; guarded by syncing
+	unnamed    bool          // the directory is to be synced before the floor rises; guarded by syncing
 	fillAfter  time.Time     // no filling before this time; guarded by syncing
 
 	tail tail

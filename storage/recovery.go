@@ -43,6 +43,8 @@ func (r *recovery) run() error {
 	if err := r.loadEpochs(v.segments, first); err != nil {
 		return err
 	}
+	// What the table says of places above the floor may be of batches that were cut off since.
+	l.epochs.TruncateTo(r.floor.End)
 	r.mark = topic.Mark{Epoch: topic.NoEpoch, End: max(l.Start(), r.floor.End)}
 	for i := first; i >= 0 && i < len(v.segments) && !r.cut; i++ {
 		if err := r.segment(v.segments, i, first); err != nil {

@@ -157,6 +157,9 @@ func (l *Log) AdvanceStart(start topic.Offset) error {
 func (l *Log) drop(doomed []*segment) (bytes int64, err error) {
 	l.structure.Lock()
 	defer l.structure.Unlock()
+	if err := l.unmarkLocked(); err != nil {
+		return 0, err
+	}
 	v := l.view.Load()
 	l.view.Store(&view{slices.Clone(v.segments[len(doomed):])})
 	for _, s := range doomed {

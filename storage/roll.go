@@ -64,7 +64,9 @@ func expired(about facts, now time.Time, age time.Duration) bool {
 
 // roll closes the active segment, if there is one, and begins the next at the log's end. The order
 // matters: the old segment is on disk, and the floor says so, before the new one has a name, and the
-// name is on disk before anything is written to it.
+// name is on disk before anything is written to it. With flush.messages=0, where an append must not
+// wait for a whole segment to reach the disk, the next sync does all of that, in the same order and
+// before the floor rises; until then a recovery cuts at the first thing that is missing.
 func (l *Log) roll() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -72,8 +74,9 @@ func (l *Log) roll() error {
 		return err
 	}
 	old := l.view.Load().active()
+	durably := old == nil || l.settings.Load().FlushMessages == 1
 	if old != nil {
-		if err := l.closeActive(old); err != nil {
+		if err := l.closeActive(old, durably); err != nil {
 			return err
 		}
 		if err := l.snapshotProducers(); err != nil {
@@ -87,8 +90,11 @@ func (l *Log) roll() error {
 	if err := s.log.create(); err != nil {
 		return l.failOrFull("Append", "create "+s.log.name, err)
 	}
-	if err := l.fsys.SyncDir(l.dir); err != nil {
-		return l.fail("sync directory "+l.dir, err)
+	l.unnamed = true
+	if durably {
+		if err := l.syncNames(); err != nil {
+			return err
+		}
 	}
 	l.structure.Lock()
 	defer l.structure.Unlock()
@@ -104,10 +110,12 @@ func (l *Log) roll() error {
 	return nil
 }
 
-// closeActive makes all of the active segment durable and cuts its file to size.
-func (l *Log) closeActive(s *segment) error {
-	if _, err := l.syncTail(); err != nil {
-		return err
+// closeActive cuts the active segment's file to size, saves its index and, if asked to, makes all of it durable.
+func (l *Log) closeActive(s *segment, durably bool) error {
+	if durably {
+		if _, err := l.syncTail(); err != nil {
+			return err
+		}
 	}
 	f, err := s.log.use()
 	if err != nil {
@@ -125,12 +133,14 @@ func (l *Log) closeActive(s *segment) error {
 			return err
 		}
 	}
-	if err := l.floor.Sync(); err != nil {
-		return l.fail("sync the synced floor", err)
+	if durably {
+		if err := l.floor.Sync(); err != nil {
+			return l.fail("sync the synced floor", err)
+		}
 	}
 	about := l.idx.facts
 	s.facts.Store(&about)
-	return l.saveActiveIndex(s, about)
+	return l.saveActiveIndex(s, about, durably)
 }
 
 // snapshotProducers writes the producer table as it is at the end of a segment. The segment may be

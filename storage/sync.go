@@ -26,6 +26,9 @@ func (l *Log) syncTail() (topic.Offset, error) {
 	if s == nil || mark.End == l.Synced() {
 		return l.Synced(), nil
 	}
+	if err := l.syncBefore(s); err != nil {
+		return 0, err
+	}
 	f, err := s.log.use()
 	if err != nil {
 		return 0, l.fail("open "+s.log.name, err)
@@ -39,6 +42,44 @@ func (l *Log) syncTail() (topic.Offset, error) {
 	}
 	l.synced.Store(int64(mark.End))
 	return mark.End, nil
+}
+
+// syncBefore syncs what a roll with flush.messages=0 left for later: segments before s, and names.
+func (l *Log) syncBefore(s *segment) error {
+	v := l.view.Load()
+	for _, older := range v.segments[max(0, v.find(l.Synced())):] {
+		if older.base >= s.base {
+			break
+		}
+		if !older.log.dirty() {
+			continue
+		}
+		f, err := older.log.use()
+		if errors.Is(err, errGone) {
+			continue // retention was faster
+		}
+		if err != nil {
+			return l.fail("open "+older.log.name, err)
+		}
+		err = l.syncFile(older, f)
+		older.log.release()
+		if err != nil {
+			return err
+		}
+	}
+	return l.syncNames()
+}
+
+// syncNames makes the name of a new segment durable.
+func (l *Log) syncNames() error {
+	if !l.unnamed {
+		return nil
+	}
+	if err := l.fsys.SyncDir(l.dir); err != nil {
+		return l.fail("sync directory "+l.dir, err)
+	}
+	l.unnamed = false
+	return nil
 }
 
 func (t *tail) now() (topic.Mark, *segment, facts) {
@@ -110,7 +151,7 @@ func (l *Log) checkpoint() error {
 	l.tail.snapshot = nil
 	s, about := l.tail.segment, l.tail.about
 	l.tail.mu.Unlock()
-	if err := l.saveActiveIndex(s, about); err != nil {
+	if err := l.saveActiveIndex(s, about, true); err != nil {
 		return err
 	}
 	return l.writeSnapshot(table) // it syncs the directory, for both
@@ -128,14 +169,14 @@ func (l *Log) writeSnapshot(table *tableSnapshot) error {
 }
 
 // saveActiveIndex writes the index of the active segment while its owner may go on adding to it.
-func (l *Log) saveActiveIndex(s *segment, about facts) error {
+func (l *Log) saveActiveIndex(s *segment, about facts, sync bool) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	made := s.index.loaded.Load()
 	if made == nil {
 		return nil // at rest, and saved before
 	}
-	return l.hint(s.saveIndex(about, made, true))
+	return l.hint(s.saveIndex(about, made, sync))
 }
 
 // hint looks at the error of writing an index file. Indexes are hints: one that lacks something is
