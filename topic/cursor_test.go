@@ -25,7 +25,8 @@ func TestCursorGoldenTexts(t *testing.T) {
 		"c1.AADxYXfS":                        {},
 		"c1.AAEBAQEBAQEBAQEBAQEBAQEBAeLy1AE": {Topics: []topic.CursorTopic{{ID: id(1), Whole: true}}},
 		"c1.AAEBAQEBAQEBAQEBAQEBAQEBAwACbAhuAQEHtEP1": {Topics: []topic.CursorTopic{{ID: id(1), Whole: true, Parts: []topic.CursorPart{
-			{Partition: 0, Next: 54, LastEpoch: 7}, {Partition: 1, Next: 55, LastEpoch: 0}, {Partition: 2, Next: 0, LastEpoch: 0}}}}},
+			{Partition: 0, Next: 54, LastEpoch: 7}, {Partition: 1, Next: 55, LastEpoch: 0}, {Partition: 2, Next: 0, LastEpoch: 0},
+		}}}},
 	} {
 		if got := c.String(); got != text {
 			t.Errorf("%+v is %s, want %s", c, got, text)
@@ -152,7 +153,8 @@ func TestCursorSteps(t *testing.T) {
 	c.Advance(topic.Ref{ID: id(2), Partition: 3}, 11, 2)
 	want := topic.Cursor{Topics: []topic.CursorTopic{
 		{ID: id(1), Parts: []topic.CursorPart{{0, 5, topic.NoEpoch}}},
-		{ID: id(2), Parts: []topic.CursorPart{{1, 7, 1}, {3, 11, 2}}}}}
+		{ID: id(2), Parts: []topic.CursorPart{{1, 7, 1}, {3, 11, 2}}},
+	}}
 	if !reflect.DeepEqual(c, want) {
 		t.Fatalf("%+v", c)
 	}

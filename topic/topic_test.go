@@ -122,14 +122,16 @@ func TestDefaultSettings(t *testing.T) {
 func TestParseSettings(t *testing.T) {
 	s, err := topic.ParseSettings(map[string]string{
 		"cleanup.policy": "compact, delete", "retention.ms": "-1", "flush.messages": "9223372036854775807", "flush.ms": "50", "compression.type": "zstd",
-		"message.timestamp.type": "LogAppendTime", "min.cleanable.dirty.ratio": "0.1", "max.message.bytes": "16777216", "retention.bytes": "1024"})
+		"message.timestamp.type": "LogAppendTime", "min.cleanable.dirty.ratio": "0.1", "max.message.bytes": "16777216", "retention.bytes": "1024",
+	})
 	if err != nil || !s.Delete || !s.Compact || s.RetentionAge != -time.Millisecond || s.FlushMessages != 0 || s.FlushInterval != 50*time.Millisecond ||
 		s.Compression != topic.CompressionZstd || !s.AppendTime || s.MinDirtyRatio != 0.1 || s.MaxMessageBytes != topic.MostMaxMessageBytes || s.RetentionBytes != 1024 {
 		t.Fatalf("%+v %v", s, err)
 	}
 	wrong := map[string]string{
 		"cleanup.policy": "keep", "compression.type": "brotli", "flush.messages": "7", "flush.ms": "0", "max.message.bytes": "16777217", "message.timestamp.type": "now",
-		"min.cleanable.dirty.ratio": "NaN", "retention.ms": "-2", "segment.bytes": "1.5", "segment.ms": "", "retention.byte": "1", "min.insync.replicas": "-1"}
+		"min.cleanable.dirty.ratio": "NaN", "retention.ms": "-2", "segment.bytes": "1.5", "segment.ms": "", "retention.byte": "1", "min.insync.replicas": "-1",
+	}
 	_, err = topic.ParseSettings(wrong)
 	if !fault.Is(err, fault.Validation) {
 		t.Fatal(err)

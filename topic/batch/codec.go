@@ -190,8 +190,10 @@ func unpackZstd(dst, packed []byte, most int) ([]byte, error) {
 	return out, err
 }
 
-var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
-var lz4Writers = sync.Pool{New: func() any { return lz4.NewWriter(nil) }}
+var (
+	gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+	lz4Writers  = sync.Pool{New: func() any { return lz4.NewWriter(nil) }}
+)
 
 var zstdEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(128<<10), zstd.WithLowerEncoderMem(true))
@@ -225,7 +227,8 @@ func pack(dst, plain []byte, codec Codec) ([]byte, error) {
 func packStream(dst, plain []byte, w interface {
 	io.WriteCloser
 	Reset(io.Writer)
-}) ([]byte, error) {
+},
+) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	w.Reset(out)
 	defer w.Reset(nil) // or the pool would hold on to the buffer
