@@ -237,9 +237,6 @@ func (f *opFrame) readSubscribe(c *command) error {
 	if c.spec.From, err = readFrom(f.from, "from"); err != nil {
 		return err
 	}
-	if !given(f.from) {
-		c.spec.From.Kind = Latest
-	}
 	if given(f.credit) {
 		var members struct {
 			Records jsontext.Value `json:"records"`

@@ -215,6 +215,7 @@ func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 	if err := r.follow(); err != nil {
 		return nil, err
 	}
+	r.check()
 	var trouble error
 	ended := 0
 	for range len(r.parts) {
@@ -247,6 +248,21 @@ func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 	page.AtEnd = ended == len(r.parts) && len(r.notices) == 0
 	page.Done = page.AtEnd && r.until && r.done()
 	return page, nil
+}
+
+// check drops what was fetched ahead when it may not be in the log any more: when its partition has
+// another leader, or lost records below its log start.
+func (r *Reader) check() {
+	for _, p := range []*part{r.held.part, r.chunk.part} {
+		if p == nil {
+			continue
+		}
+		bounds, err := r.log.Bounds(p.ref)
+		if err != nil || bounds.LeaderEpoch != p.leader || p.next < bounds.LogStart {
+			r.drop()
+			return
+		}
+	}
 }
 
 // notify puts the notices into the page. The cursor moves over a gap when it is told, and not sooner:
