@@ -268,27 +268,35 @@ func (c *compaction) groupOf() int {
 	return n
 }
 
-// leaveFloor moves the synced floor out of the closed segments: it counts bytes of a file that is
-// about to have fewer.
+// leaveFloor moves the synced floor out of the closed segments, durably: it counts bytes of a file
+// that is about to have fewer.
 func (l *Log) leaveFloor() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	if err := l.Failed(); err != nil {
 		return err
 	}
+	if _, err := l.syncTail(); err != nil { // with flush.messages=0 closed segments may wait for it
+		return err
+	}
 	active := l.view.Load().active()
 	mark, known := l.floor.Mark()
-	if !known || active == nil || mark.Segment >= active.base {
+	if !known || active == nil {
 		return nil
 	}
-	// All closed segments were synced when they were closed. The epoch table goes first: recovery does
-	// not look for epochs below the floor.
+	// The epoch table goes first: recovery does not look for epochs below the floor.
 	if ok, err := l.saveEpochs(); err != nil {
 		return err
 	} else if !ok {
 		return l.refuse("Compact", fault.StorageFull, errors.New("there is no room for the epoch table"))
 	}
-	if err := l.floor.Lower(floorMark{End: active.base, Segment: active.base}); err != nil {
+	var err error
+	if mark.Segment < active.base || l.floor.doubt { // all closed segments were synced when they were closed
+		err = l.floor.Lower(floorMark{End: active.base, Segment: active.base})
+	} else {
+		err = l.floor.Sync() // a power cut must not bring back one that is older
+	}
+	if err != nil {
 		return l.failOrFull("Compact", "write the synced floor", err)
 	}
 	return nil

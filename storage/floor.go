@@ -46,6 +46,7 @@ type floor struct {
 	writes uint64   // the number of the newest write
 	mark   floorMark
 	known  bool // mark says something
+	doubt  bool // the last write failed: the file has mark, or the one before, which is lower
 	// unsynced is how many bytes of log were synced since the floor itself was; the log decides by it.
 	unsynced int64
 }
@@ -140,7 +141,10 @@ func (f *floor) Sync() error {
 	if err := f.wake(); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	if err := f.file.Sync(); err != nil {
+		return &doubtError{err} // of two slots, nobody knows which are on disk
+	}
+	return nil
 }
 
 func (f *floor) write(m floorMark) error {
@@ -148,11 +152,14 @@ func (f *floor) write(m floorMark) error {
 		return err
 	}
 	b := encodeFloor(f.writes+1, m)
+	f.mark, f.known = m, true
 	if _, err := f.file.WriteAt(b[:], int64(f.writes%2)*floorSlotStride); err != nil {
+		f.writes += 2 // it may be there all the same; the next write goes over it
+		f.doubt = true
 		return err
 	}
 	f.writes++
-	f.mark, f.known = m, true
+	f.doubt = false
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -105,6 +106,9 @@ type run struct {
 	now     time.Time // for retention and compaction; it only rises
 	clock   topic.Millis
 	next    map[int64]int32 // sequence numbers of the producers
+	// forgetful: a cut into the log's first batch left nothing of the producer table, or there was no room
+	// for a snapshot of it before its segments were deleted.
+	forgetful bool
 }
 
 func (r *run) fatalf(format string, args ...any) {
@@ -151,6 +155,7 @@ func runModel(t *testing.T, seed uint64) {
 	s.Delete = !s.Compact || r.IntN(2) == 0
 	s.MinDirtyRatio = []float64{0, 0.5}[r.IntN(2)]
 	s.DeleteRetention = time.Hour
+	s.FlushMessages = int64(min(1, r.IntN(3))) // 0 in a third of the runs
 	r.cfg.CompactKeys = []int{0, 4}[r.IntN(2)]
 
 	r.reopen(r.mem, true)
@@ -175,10 +180,14 @@ func (r *run) one() {
 			Err:     []error{syscall.EIO, syscall.ENOSPC}[r.IntN(2)],
 			Done:    r.IntN(4) == 0,
 		}
+		if fault.Done {
+			fault.Ops = vfs.ChangeOps
+		}
 		if r.IntN(2) == 0 {
 			fault.Short = r.IntN(200)
 		}
 		r.failing.Plan(fault)
+		r.forgetful = r.forgetful || errors.Is(fault.Err, syscall.ENOSPC)
 		r.step("from now on: %v number %d fails with %v, for ever %v, short %d, done %v",
 			fault.Ops, fault.Nth, fault.Err, fault.Forever, fault.Short, fault.Done)
 		for range 8 {
@@ -194,7 +203,9 @@ func (r *run) one() {
 		r.crash()
 	case 2:
 		r.close()
-		r.reopen(r.mem, true)
+		if found := r.reopen(r.mem, true); found.State != Clean || found.Scanned > 0 {
+			r.fatalf("after a close it found %+v", found)
+		}
 	default:
 		if !r.act() {
 			r.fatalf("failed although no operation did: %v", r.log.Failed())
@@ -285,7 +296,12 @@ func (r *run) batch(base topic.Offset) (modelBatch, []byte) {
 			id |= KeyedBit
 		}
 		m.sequenced = Sequenced{Producer: id, First: r.next[id], Span: int32(count)} //nolint:gosec // small
-		if v, err := r.log.producers.Check(m.sequenced, time.Now()); err != nil || v.Duplicate {
+		v, err := r.log.producers.Check(m.sequenced, time.Now())
+		if r.forgetful && Keyed(id) && fault.Is(err, fault.OutOfSequence) {
+			m.sequenced.First = 0
+			v, err = r.log.producers.Check(m.sequenced, time.Now())
+		}
+		if err != nil || v.Duplicate {
 			r.fatalf("%+v is not new to the log: %+v, %v", m.sequenced, v, err)
 		}
 		r.log.producers.Stage(m.sequenced, base, 0, time.Now())
@@ -387,6 +403,7 @@ func (r *run) truncate() bool {
 	want := end
 	if i >= 0 {
 		want = max(min(to, r.model.batches[i].base), r.model.start)
+		r.forgetful = r.forgetful || r.model.batches[i].base < r.model.start
 	}
 	err := r.log.Truncate(to)
 	r.step("truncate to %d: end %d", to, r.log.End())
@@ -429,7 +446,7 @@ func (r *run) crash() {
 
 // reopen opens the log in another state of its file system, and takes over what it holds now, which
 // must be between what was promised and what was asked for.
-func (r *run) reopen(mem *vfs.Mem, sameBoot bool) {
+func (r *run) reopen(mem *vfs.Mem, sameBoot bool) Recovery {
 	if r.log != nil {
 		r.log.letGo()
 	}
@@ -442,7 +459,8 @@ func (r *run) reopen(mem *vfs.Mem, sameBoot bool) {
 	}
 	r.log = log
 	r.step("open: %+v, %d-%d", found, log.Start(), log.End())
-	if len(found.Gaps) > 0 || found.State == Lost {
+	mayLose := r.cfg.Settings.FlushMessages == 0 && !sameBoot // the page cache is gone, and what was in it
+	if len(found.Gaps) > 0 || found.State == Lost && !mayLose {
 		r.fatalf("found %+v", found)
 	}
 	end := log.End()
@@ -466,6 +484,7 @@ func (r *run) reopen(mem *vfs.Mem, sameBoot bool) {
 	r.model.hw = min(max(r.model.hw, log.Start()), end)
 	r.sequences()
 	r.checkProducers()
+	return found
 }
 
 func (r *run) close() {

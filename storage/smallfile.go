@@ -99,7 +99,7 @@ func writeSmall(fsys vfs.FS, name string, k kind, payload []byte) error {
 }
 
 // replaceFile gives a file a new content, durably: the old one is there until the new one is. After an
-// error that is a *nameError either may be there, after another the old one is. A file with asideSuffix
+// error that is a *doubtError either may be there, after another the old one is. A file with asideSuffix
 // may be left.
 func replaceFile(fsys vfs.FS, name string, content []byte) error {
 	aside := name + asideSuffix
@@ -119,16 +119,16 @@ func replaceFile(fsys vfs.FS, name string, content []byte) error {
 		err = fsys.SyncDir(filepath.Dir(name))
 	}
 	if err != nil {
-		return &nameError{err}
+		return &doubtError{err}
 	}
 	return nil
 }
 
-// nameError says that nobody knows which file has a name now. It is never a mere want of room.
-type nameError struct{ err error }
+// doubtError says that nobody knows what is on disk now. It is never a mere want of room.
+type doubtError struct{ err error }
 
-func (e *nameError) Error() string { return e.err.Error() }
-func (e *nameError) Unwrap() error { return e.err }
+func (e *doubtError) Error() string { return e.err.Error() }
+func (e *doubtError) Unwrap() error { return e.err }
 
 // removeAsides removes what interrupted writes left in a directory, and says what that was.
 func removeAsides(fsys vfs.FS, dir string) (removed []string, err error) {
