@@ -30,46 +30,52 @@ func newSocket(conn net.Conn, patience time.Duration) *socket {
 }
 
 // write writes all of b. A peer that takes some of it, however slowly, is waited for; one that takes
-// nothing for the socket's patience is a fault of kind Timeout.
+// nothing for the socket's patience, or an eighth of it longer, is a fault of kind Timeout.
 func (s *socket) write(b []byte) error {
+	moved := time.Now()
+	now := moved
 	for {
-		if err := s.extend(); err != nil {
+		if err := s.extend(now); err != nil {
 			return err
 		}
 		n, err := s.Conn.Write(b)
-		b = b[n:]
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case !errors.Is(err, os.ErrDeadlineExceeded):
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
-		case n == 0 || s.late():
+		}
+		b, now = b[n:], time.Now()
+		if n > 0 {
+			moved = now
+		}
+		if now.Sub(moved) >= s.patience || s.late(now) {
 			return fault.New("session.write", fault.Timeout, nil, errStalled)
 		}
 	}
 }
 
-// extend moves the deadline when less than the patience is left of it. Doing so costs a timer each, so it
-// is set further ahead than needed and then left alone for a while.
-func (s *socket) extend() error {
+// extend moves the deadline when little is left of it. Moving it costs a timer each time, so it is set
+// twice as far ahead as needed and then left alone for a while.
+func (s *socket) extend(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.hurried.IsZero() {
 		return s.Conn.SetWriteDeadline(s.hurried)
 	}
-	now := time.Now()
-	if s.deadline.Sub(now) >= s.patience {
+	look := s.patience / 16
+	if s.deadline.Sub(now) >= look {
 		return nil
 	}
-	s.deadline = now.Add(s.patience + s.patience/4)
+	s.deadline = now.Add(2 * look)
 	return s.Conn.SetWriteDeadline(s.deadline)
 }
 
 // late says that the socket was hurried and the time is up.
-func (s *socket) late() bool {
+func (s *socket) late(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.hurried.IsZero() && !time.Now().Before(s.hurried)
+	return !s.hurried.IsZero() && !now.Before(s.hurried)
 }
 
 // hurry gives everything that is still to be written this long, a write under way included.
