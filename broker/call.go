@@ -46,7 +46,6 @@ type staged struct {
 
 	base      topic.Offset
 	timestamp topic.Millis // of all its records, or, for a duplicate, the greatest; else NoTimestamp
-	fresh     bool         // it is in this write
 	duplicate bool
 	err       error
 }

@@ -3,7 +3,7 @@
 //
 // A [Node] is made by [New] and lives for one [Node.Run]:
 //
-//	node, err := broker.New(broker.DefaultConfig(), broker.Deps{FS: vfs.OS, Cluster: quorum, Logger: logger})
+//	node, err := broker.New(broker.DefaultConfig(), broker.Deps{FS: vfs.OS{}, Cluster: quorum, Logger: logger})
 //	...
 //	err = node.Run(ctx) // returns after every log is closed; an error is one of the disk
 //

@@ -376,3 +376,86 @@ func TestStopIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestExactlyOnceOverCrashes: producers that repeat what they have no answer for, with the same key, over
+// several power cuts, find each of their records once in the end.
+func TestExactlyOnceOverCrashes(t *testing.T) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		mem, metadata := newMem(t), newOneNode()
+		r := begin(t, mem, metadata, testConfig("data"))
+		r.create("orders", 3, "max.message.bytes", "2000")
+		const producers, calls = 4, 30
+		var done [producers]atomic.Int64 // calls that were acknowledged
+		work := func(ctx context.Context, r *running) *sync.WaitGroup {
+			var wg sync.WaitGroup
+			for id := range producers {
+				wg.Go(func() {
+					for i := done[id].Load(); i < calls && ctx.Err() == nil; {
+						a := &topic.Append{Topic: "orders", Acks: topic.AcksAll, Principal: topic.Anonymous, IdempotencyKey: fmt.Sprintf("%d:%d", id, i)}
+						for n := range 15 { // some in a partition of their own, in more than one batch
+							record := to(topic.AnyPartition, fmt.Sprintf("%d:%d:%d%s", id, i, n, strings.Repeat(" ", 200)))
+							if n%3 == 0 {
+								record.Key = fmt.Append(nil, id, i, n)
+							}
+							a.Records = append(a.Records, record)
+						}
+						if err := r.Produce(ctx, a); err != nil {
+							return
+						}
+						if slices.ContainsFunc(a.Results, func(s topic.Stored) bool { return s.Err != nil }) {
+							continue // the same again, as long as there is time
+						}
+						i = done[id].Add(1)
+					}
+				})
+			}
+			return &wg
+		}
+		for crash := range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			wg := work(ctx, r)
+			r.await("some more are stored", func() bool {
+				sum := int64(0)
+				for id := range done {
+					sum += done[id].Load()
+				}
+				return sum >= int64(crash+1)*producers*calls/4
+			})
+			// What is in flight at the cut has no answer; what was answered before may be repeated too, which
+			// must do no harm.
+			var answered [producers]int64
+			for id := range done {
+				answered[id] = max(0, done[id].Load()-3)
+			}
+			crashed, before := mem.Crash(seed*10+uint64(crash)), metadata.clone()
+			cancel()
+			wg.Wait()
+			r.stop()
+			for id := range done {
+				done[id].Store(answered[id])
+			}
+			mem, metadata = crashed, before
+			r = begin(t, mem, metadata, testConfig("data"))
+		}
+		work(t.Context(), r).Wait()
+		seen := map[string]int{}
+		for p := range topic.Partition(3) {
+			for _, record := range r.records("orders", p, 0) {
+				seen[strings.TrimSpace(string(record.Value))]++
+			}
+		}
+		for value, n := range seen {
+			if n != 1 {
+				t.Errorf("seed %d: %s is there %d times", seed, value, n)
+			}
+		}
+		if len(seen) != producers*calls*15 {
+			t.Errorf("seed %d: %d records of %d", seed, len(seen), producers*calls*15)
+		}
+		r.stop()
+	}
+}

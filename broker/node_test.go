@@ -50,9 +50,11 @@ func TestConfig(t *testing.T) {
 	if !fault.Is(err, fault.Validation) {
 		t.Fatal(err)
 	}
-	for _, setting := range []string{"node.id", "cluster.id", "data", "topics.partitions", "topics.max_partitions", "node.max_partitions",
+	for _, setting := range []string{
+		"node.id", "cluster.id", "data", "topics.partitions", "topics.max_partitions", "node.max_partitions",
 		"topics.max_per_principal", "idempotency.window", "idempotency.max_keys", "produce.in_flight_bytes", "produce.queue",
-		"storage.open_files", "clean.interval", "start.parallel", "storage.stall", "stop.timeout"} {
+		"storage.open_files", "clean.interval", "start.parallel", "storage.stall", "stop.timeout",
+	} {
 		if !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s is not among the mistakes", setting)
 		}

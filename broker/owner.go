@@ -108,7 +108,7 @@ func (p *partition) stage(part *part, next topic.Offset) topic.Offset {
 			b.timestamp = topic.Millis(now.UnixMilli())
 			batch.SetAppendTime(bytes, b.timestamp)
 		}
-		b.base, b.fresh = next, true
+		b.base = next
 		batch.Stamp(bytes, next, p.machine.Epoch())
 		if part.key != 0 {
 			p.log.Producers().Stage(sequence, next, b.timestamp, now)
@@ -139,7 +139,7 @@ func (p *partition) write(parts []*part) error {
 			return err
 		case err != nil: // refused, and nothing of it is in the log
 			for _, b := range p.group {
-				b.fresh, b.base, b.err = false, topic.NoOffset, err
+				b.base, b.err = topic.NoOffset, err
 			}
 		default:
 			p.appended()

@@ -105,13 +105,7 @@ func (c *chunk) after(i int) (pos int, end topic.Offset) {
 	return len(c.buf), c.end
 }
 
-// clear forgets everything: the log was cut or emptied.
-func (t *tail) clear() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.drop()
-}
-
+// drop forgets everything.
 func (t *tail) drop() { t.chunks, t.bytes = nil, 0 }
 
 func (t *tail) last() *chunk {
