@@ -21,6 +21,7 @@ import (
 	"github.com/weirlog/weir/internal/run"
 	"github.com/weirlog/weir/storage"
 	"github.com/weirlog/weir/storage/vfs"
+	"github.com/weirlog/weir/web"
 )
 
 // server is one run of a node: its rooms, each with what it needs of the ones below.
@@ -132,7 +133,7 @@ func (s *server) door(stack *run.Stack, node *broker.Node, registry *prometheus.
 	var listening func(net.Addr)
 	door, err := gateway.New(s.cfg.Gateway, gateway.Deps{
 		Node: node, Hub: hub, Logger: s.logger, Registerer: registry, Gatherer: registry,
-		OpenAPI: weir.OpenAPI, AsyncAPI: weir.AsyncAPI,
+		OpenAPI: weir.OpenAPI, AsyncAPI: weir.AsyncAPI, Web: web.Files,
 		Listening: func(addr net.Addr) { listening(addr) },
 	})
 	if err != nil {
