@@ -268,15 +268,17 @@ func (c *compaction) groupOf() int {
 	return n
 }
 
-// leaveFloor moves the synced floor out of the closed segments, durably: it counts bytes of a file
-// that is about to have fewer.
+// leaveFloor makes all of the log durable and moves the synced floor out of the closed segments: it
+// counts bytes of a file that is about to have fewer.
 func (l *Log) leaveFloor() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	if err := l.Failed(); err != nil {
 		return err
 	}
-	if _, err := l.syncTail(); err != nil { // with flush.messages=0 closed segments may wait for it
+	// With flush.messages=0 closed segments may wait for their sync. What is removed for a newer record
+	// must not go before that one is on disk.
+	if _, err := l.syncTail(); err != nil {
 		return err
 	}
 	active := l.view.Load().active()
@@ -291,7 +293,7 @@ func (l *Log) leaveFloor() error {
 		return l.refuse("Compact", fault.StorageFull, errors.New("there is no room for the epoch table"))
 	}
 	var err error
-	if mark.Segment < active.base || l.floor.doubt { // all closed segments were synced when they were closed
+	if mark.Segment < active.base || l.floor.doubt {
 		err = l.floor.Lower(floorMark{End: active.base, Segment: active.base})
 	} else {
 		err = l.floor.Sync() // a power cut must not bring back one that is older

@@ -155,6 +155,9 @@ func runModel(t *testing.T, seed uint64) {
 	s.Delete = !s.Compact || r.IntN(2) == 0
 	s.MinDirtyRatio = []float64{0, 0.5}[r.IntN(2)]
 	s.DeleteRetention = time.Hour
+	if r.IntN(4) == 0 {
+		s.FlushMessages = 0
+	}
 	s.FlushMessages = int64(min(1, r.IntN(3))) // 0 in a third of the runs
 	r.cfg.CompactKeys = []int{0, 4}[r.IntN(2)]
 
@@ -272,6 +275,9 @@ func (r *run) append() bool {
 	switch {
 	case err == nil:
 		r.model.batches = append(r.model.batches, batches...)
+		if r.cfg.Settings.FlushMessages == 0 && r.IntN(3) == 0 {
+			r.model.hw = end // written is as good as synced
+		}
 	case Final(err):
 		r.model.batches = append(r.model.batches, batches...) // nobody knows
 	case r.log.End() != batches[0].base:

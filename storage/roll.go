@@ -82,8 +82,8 @@ func (l *Log) roll() error {
 		if err := l.snapshotProducers(); err != nil {
 			return err
 		}
-	} else if err := l.floor.Lower(floorMark{End: l.End(), Segment: l.End()}); err != nil {
-		return l.failOrFull("Append", "write the synced floor", err)
+	} else if err := l.firstFloor(); err != nil {
+		return err
 	}
 	s := newSegment(l.fsys, l.files, l.dir, l.End(), 0)
 	s.log.closeErr = l.closeFailed
@@ -107,6 +107,18 @@ func (l *Log) roll() error {
 	l.tail.set(l.tail.mark, s, l.idx.facts, nil)
 	l.raised = 0
 	l.view.Store(l.view.Load().with(s))
+	return nil
+}
+
+// firstFloor writes the floor of a log without segments. It is there before the first of them is: a
+// segment without a floor would look as if something was lost.
+func (l *Log) firstFloor() error {
+	if err := l.floor.Lower(floorMark{End: l.End(), Segment: l.End()}); err != nil {
+		return l.failOrFull("Append", "write the synced floor", err)
+	}
+	if err := l.fsys.SyncDir(l.dir); err != nil {
+		return l.fail("sync directory "+l.dir, err)
+	}
 	return nil
 }
 
