@@ -26,7 +26,7 @@ func Final(err error) bool {
 
 // fail makes err the log's last word and returns the first such.
 func (l *Log) fail(op string, err error) error {
-	first := error(fault.New("storage", fault.Internal, l.cfg.Path, &finalError{op, err}))
+	first := fault.New("storage", fault.Internal, l.cfg.Path, &finalError{op, err})
 	if !l.failed.CompareAndSwap(nil, &first) {
 		return *l.failed.Load()
 	}

@@ -154,7 +154,7 @@ func TestAResetBeginsAnew(t *testing.T) {
 
 // Readers below the cut never see half of it.
 func TestReadersBesideCuts(t *testing.T) {
-	s := newScene(t, vfs.OS{}, func(c *Config) { c.Settings.SegmentBytes = 16 << 10 })
+	s := newScene(t, vfs.NewMem(), func(c *Config) { c.Settings.SegmentBytes = 16 << 10 })
 	s.append(10, 2, 700)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

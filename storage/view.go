@@ -45,12 +45,3 @@ func (v *view) replace(olds []*segment, fresh *segment) *view {
 	i := slices.Index(v.segments, olds[0])
 	return &view{slices.Concat(v.segments[:i], []*segment{fresh}, v.segments[i+len(olds):])}
 }
-
-// bases of the segments.
-func (v *view) bases() []topic.Offset {
-	bases := make([]topic.Offset, len(v.segments))
-	for i, s := range v.segments {
-		bases[i] = s.base
-	}
-	return bases
-}
