@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -30,10 +31,11 @@ const (
 )
 
 // parseFrame takes a frame apart. An error is one about the frame as a whole: it is no JSON object, has a
-// member twice, or is not UTF-8. Members that nobody knows are left alone.
+// member twice, or is not UTF-8. Members that nobody knows are left alone, and so are names that are repeated
+// inside the values of records, which are kept as they come.
 func parseFrame(raw []byte) (opFrame, error) {
 	var f opFrame
-	d := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))
 	if t, err := d.ReadToken(); err != nil {
 		return f, badFrame(err)
 	} else if t.Kind() != '{' {
@@ -45,6 +47,9 @@ func parseFrame(raw []byte) (opFrame, error) {
 			return f, badFrame(err)
 		}
 		member := f.member(name.String())
+		if member != nil && *member != nil {
+			return f, badFrame(fmt.Errorf("it has the member %q twice", name.String()))
+		}
 		value, err := d.ReadValue()
 		if err != nil {
 			return f, badFrame(err)
