@@ -8,12 +8,14 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
+	weirrun "github.com/weirlog/weir/internal/run"
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 	"github.com/weirlog/weir/topic/batch"
@@ -495,4 +497,91 @@ func TestSwapNamesAreReadBack(t *testing.T) {
 			t.Errorf("%q was read", bad)
 		}
 	}
+}
+
+// Readers see no gap and no record twice while segments are replaced under them, also when files are
+// closed and opened all the time.
+func TestReadersBesideCompaction(t *testing.T) {
+	cfg := compactConfig()
+	cfg.Settings.SegmentBytes = 2000
+	cfg.Files = NewFiles(1, 1) // nothing stays open, no index stays in memory
+	l, _, err := Open(vfs.OS{}, t.TempDir()+"/p", cfg)
+	must(t, err)
+	group, done := weirrun.NewGroup(t.Context()), make(chan struct{})
+	var removed int64 // the cleaner's until all have stopped
+	add := func(i int) error {
+		return l.Append([][]byte{batchOf(t, l.End(), 1, batch.Options{}, set(fmt.Sprintf("k%d", i%7), fmt.Sprint(i)), set("same", fmt.Sprint(i)))})
+	}
+	must(t, add(0))
+	group.Go("owner", func(context.Context) error {
+		defer close(done)
+		for i := 1; i < 400; i++ {
+			if err := add(i); err != nil {
+				return err
+			}
+			if _, err := l.Sync(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	group.Go("cleaner", func(ctx context.Context) error {
+		for {
+			select {
+			case <-done:
+				return nil
+			default:
+				did, err := l.Compact(ctx, l.Synced(), time.Now())
+				if err != nil {
+					return err
+				}
+				removed += did.Records
+			}
+		}
+	})
+	for range 3 {
+		group.Go("reader", func(context.Context) error {
+			for {
+				select {
+				case <-done:
+					return nil
+				default:
+					if err := readInOrder(l); err != nil {
+						return err
+					}
+				}
+			}
+		})
+	}
+	must(t, group.Wait())
+	must(t, readInOrder(l))
+	if removed == 0 {
+		t.Fatal("nothing was ever removed")
+	}
+	must(t, l.Close())
+}
+
+// readInOrder reads a log from its start to its end. Values of a key are numbers that rise.
+func readInOrder(l *Log) error {
+	last, seen := topic.NoOffset, map[string]int{}
+	for from, end := l.Start(), l.End(); from < end; {
+		piece, err := l.Read(from, end, 500)
+		if err != nil || len(piece.Gaps) > 0 || piece.Next <= from {
+			return fmt.Errorf("read %d of %d: next %d, gaps %v, %w", from, end, piece.Next, piece.Gaps, err)
+		}
+		var r batch.Reader
+		r.Reset(piece.Batches, from)
+		for r.Next() {
+			n, err := strconv.Atoi(string(r.Record().Value))
+			if key := string(r.Record().Key); err != nil || r.Record().Offset <= last || seen[key] > n {
+				return fmt.Errorf("at %d is %s=%d after offset %d and %d: %w", r.Record().Offset, key, n, last, seen[key], err)
+			}
+			last, seen[string(r.Record().Key)] = r.Record().Offset, n
+		}
+		if r.Err() != nil {
+			return r.Err()
+		}
+		from = piece.Next
+	}
+	return nil
 }

@@ -126,8 +126,11 @@ func (r *run) step(format string, args ...any) {
 
 func TestModel(t *testing.T) {
 	seeds := uint64(150)
-	if soak() {
+	switch {
+	case soak():
 		seeds = 2000
+	case raced: // these histories run on one goroutine
+		seeds = 20
 	}
 	if seed, err := strconv.ParseUint(os.Getenv("WEIR_MODEL_SEED"), 10, 64); err == nil {
 		runModel(t, seed)
