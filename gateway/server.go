@@ -104,6 +104,7 @@ func (s *Server) build() error {
 		AppName:                      "weir",
 		DisableStartupMessage:        true,
 		StrictRouting:                true,
+		UnescapePath:                 true,
 		CaseSensitive:                true,
 		BodyLimit:                    s.cfg.RequestBytes,
 		StreamRequestBody:            true, // body.go counts and limits what is read
