@@ -31,6 +31,7 @@ type oneNode struct {
 	incarnation topic.Incarnation
 	ops         []cluster.Op  // all that were applied
 	held        chan struct{} // while not nil, AwaitReady waits for it
+	refuse      func(cluster.Op) error
 }
 
 func newOneNode() *oneNode {
@@ -91,6 +92,11 @@ func (c *oneNode) Watch() (*cluster.Image, <-chan struct{}) {
 }
 
 func (c *oneNode) Propose(_ context.Context, command cluster.Command) (cluster.Result, error) {
+	if c.refuse != nil {
+		if err := c.refuse(command.Op); err != nil {
+			return cluster.Result{}, err
+		}
+	}
 	r := c.apply(command.Op)
 	return r, r.Err
 }

@@ -49,6 +49,9 @@ func (n *Node) act(ctx context.Context, image *cluster.Image) error {
 		}
 	}
 	changed := difference.Changed
+	for _, t := range changed {
+		delete(n.shut, t.ID) // once is enough: its partitions are opened by this change
+	}
 	for id := range n.shut {
 		if t, ok := image.TopicByID(id); ok {
 			changed = append(changed, t)
@@ -62,7 +65,11 @@ func (n *Node) act(ctx context.Context, image *cluster.Image) error {
 		changes = append(changes, c)
 		openings = append(openings, c.openings...)
 	}
-	if err := inParallel(n.cfg.OpenAtOnce, openings); err != nil {
+	err := inParallel(n.cfg.OpenAtOnce, openings)
+	if err == nil {
+		err = n.raise(ctx, changes)
+	}
+	if err != nil {
 		for _, c := range changes {
 			err = errors.Join(err, c.undo())
 		}
@@ -91,11 +98,19 @@ type change struct {
 	partitions []*partition // as they will be
 	fresh      []bool       // opened by this change
 	openings   []func() error
+
+	// What a later image than this one says of a partition, nil for most: it was asked for an epoch
+	// above that of the log.
+	decided []*topic.PartitionDescription
 }
 
 // changeOf compares a topic with what is served of it.
 func (n *Node) changeOf(t *cluster.Topic) *change {
-	c := &change{topic: t, served: &served{}, partitions: make([]*partition, len(t.Partitions)), fresh: make([]bool, len(t.Partitions))}
+	count := len(t.Partitions)
+	c := &change{
+		topic: t, served: &served{},
+		partitions: make([]*partition, count), fresh: make([]bool, count), decided: make([]*topic.PartitionDescription, count),
+	}
 	if known, ok := n.hall.topics.Load(t.ID); ok {
 		c.served = known.(*served)
 		copy(c.partitions, *c.served.partitions.Load())
@@ -124,7 +139,11 @@ func (n *Node) changeOf(t *cluster.Topic) *change {
 // were opened, and lets callers find them.
 func (n *Node) settle(ctx context.Context, c *change) {
 	for i, p := range c.partitions {
-		switch description := &c.topic.Partitions[i]; {
+		description := &c.topic.Partitions[i]
+		if c.decided[i] != nil {
+			description = c.decided[i]
+		}
+		switch {
 		case p == nil:
 			if description.On(n.cfg.NodeID) {
 				n.shut[c.topic.ID] = struct{}{}
