@@ -29,6 +29,7 @@ type recovery struct {
 	x     *indexer
 	whole bool // the epoch table is made anew: skip nothing
 	cut   bool // the end was found before the segments ended
+	torn  bool // what stands last in the file is not a sound batch, and stays
 }
 
 func (r *recovery) run() error {
@@ -257,6 +258,7 @@ func (r *recovery) below(w *walk, segments []*segment, i int) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			// The file ends, or the floor is reached. What the file lacks is lost; the log goes on behind it.
+			r.torn = r.torn || r.x.next < r.floor.End
 			r.lose(r.x.next, r.floor.End)
 			r.x.skip(w.at, r.floor.End)
 			r.mark.End = r.floor.End
@@ -267,6 +269,7 @@ func (r *recovery) below(w *walk, segments []*segment, i int) error {
 			if err != nil {
 				return err
 			}
+			r.torn = true
 			r.lose(start, next)
 			r.x.skip(w.at, next)
 		default:
@@ -306,6 +309,7 @@ func (r *recovery) above(w *walk) (sound bool, err error) {
 // take takes note of a batch that stays.
 func (r *recovery) take(h *batch.Header) {
 	r.x.add(h)
+	r.torn = false
 	r.mark = topic.Mark{Epoch: max(r.mark.Epoch, h.LeaderEpoch), End: h.Next()}
 	r.log.epochs.Assign(h.LeaderEpoch, h.BaseOffset)
 	r.found.Scanned += int64(h.Size())
@@ -439,10 +443,10 @@ func (r *recovery) lower(m floorMark) error {
 	return errors.Join(r.log.floor.Rest(), r.log.fsys.SyncDir(r.log.dir))
 }
 
-// beginAnew begins a new segment when the last one lacks its end: offsets that were promised are not
-// given out again.
+// beginAnew begins a new segment when the last one does not end in a sound batch: nothing is to be
+// appended behind bytes that nobody can read, and offsets that were promised are not given out again.
 func (r *recovery) beginAnew(s *segment) error {
-	if r.x == nil || len(r.found.Gaps) == 0 || r.found.Gaps[len(r.found.Gaps)-1].End != r.mark.End || s.base == r.mark.End {
+	if !r.torn || s.base == r.mark.End {
 		return nil
 	}
 	l := r.log
