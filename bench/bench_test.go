@@ -77,7 +77,7 @@ func TestReferencesAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := records(3)
-	load, err := dialLoad(fiber.addr, 2, func(int) []byte { return post(fiber.addr, "/v1/topics/bench/records", body) })
+	load, err := dialLoad(fiber.addr, 2, always(post(fiber.addr, "/v1/topics/bench/records", body)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// httpLoad sends the same request again and again over a number of connections, one at a time on
+// httpLoad sends prepared requests again and again over a number of connections, one at a time on
 // each, and counts answers. It is as small as it can be, since it shares the machine with the server.
 type httpLoad struct {
 	conns []net.Conn
 	reads []*bufio.Reader
-	// request of connection i; prepared once.
-	requests [][]byte
+	// requests of connection i, sent in turn; prepared once.
+	requests [][][]byte
 }
 
-func dialLoad(addr string, count int, request func(i int) []byte) (*httpLoad, error) {
+func dialLoad(addr string, count int, requests func(i int) [][]byte) (*httpLoad, error) {
 	l := &httpLoad{}
 	for i := range count {
 		c, err := net.Dial("tcp", addr)
@@ -32,7 +32,7 @@ func dialLoad(addr string, count int, request func(i int) []byte) (*httpLoad, er
 		}
 		l.conns = append(l.conns, c)
 		l.reads = append(l.reads, bufio.NewReaderSize(c, 64<<10))
-		l.requests = append(l.requests, request(i))
+		l.requests = append(l.requests, requests(i))
 	}
 	return l, nil
 }
@@ -60,7 +60,7 @@ func (l *httpLoad) run(ctx context.Context, span time.Duration) (float64, error)
 			}
 			n := 0
 			for time.Now().Before(end) && ctx.Err() == nil {
-				if _, err := c.Write(l.requests[i]); err != nil {
+				if _, err := c.Write(l.requests[i][n%len(l.requests[i])]); err != nil {
 					errs <- err
 					return
 				}
@@ -128,10 +128,18 @@ func readAnswer(r *bufio.Reader, keep *bytes.Buffer) (bodyBytes int, err error) 
 	return length, err
 }
 
+// always lets every connection send one and the same request.
+func always(request []byte) func(int) [][]byte {
+	return func(int) [][]byte { return [][]byte{request} }
+}
+
 // post prepares a POST of a JSON body.
-func post(addr, path string, body []byte) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		path, addr, len(body), body)
+func post(addr, path string, body []byte) []byte { return send("POST", addr, path, body) }
+
+// send prepares a request with a JSON body.
+func send(method, addr, path string, body []byte) []byte {
+	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, addr, len(body), body)
 }
 
 // get prepares a GET.

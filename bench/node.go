@@ -138,19 +138,25 @@ func alterTopics(ctx context.Context, b *bench) (sides, error) {
 	if err != nil {
 		return sides{}, errors.Join(err, p.stop())
 	}
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+	// Each caller goes over topics of its own, and comes back to one with another value each time.
+	load, err := dialLoad(p.addr, callers, func(i int) (all [][]byte) {
+		for _, ms := range []int{600_000_000, 700_000_000} {
+			for t := i; t < topics; t += callers {
+				all = append(all, send(http.MethodPatch, p.addr, fmt.Sprintf("/v1/topics/t%d", t), fmt.Appendf(nil, `{"settings":{"retention.ms":"%d"}}`, ms)))
+			}
+		}
+		return all
+	})
+	if err != nil {
+		return sides{}, errors.Join(err, r.close(), p.stop())
+	}
 	return sides{
-		weir: func(ctx context.Context) (float64, error) {
-			return concurrently(ctx, callers, b.span, func(n int64) error {
-				return call(client, http.MethodPatch, fmt.Sprintf("http://%s/v1/topics/t%d", p.addr, n%topics),
-					fmt.Sprintf(`{"settings":{"retention.ms":"%d"}}`, 600_000_000+n), http.StatusOK)
-			})
-		},
+		weir: func(ctx context.Context) (float64, error) { return load.run(ctx, b.span) },
 		reference: func(ctx context.Context) (float64, error) {
 			command := make([]byte, 64)
 			return concurrently(ctx, callers, b.span, func(int64) error { return r.apply(command) })
 		},
-		stop: func() error { client.CloseIdleConnections(); return errors.Join(r.close(), p.stop()) },
+		stop: func() error { return errors.Join(load.close(), r.close(), p.stop()) },
 	}, nil
 }
 

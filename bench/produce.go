@@ -70,7 +70,7 @@ func weirProducer(ctx context.Context, b *bench, recordCount, partitions int, as
 		return nil, nil, errors.Join(err, p.stop())
 	}
 	body := records(recordCount)
-	load, err := dialLoad(p.addr, producers, func(int) []byte { return post(p.addr, path, body) })
+	load, err := dialLoad(p.addr, producers, always(post(p.addr, path, body)))
 	if err != nil {
 		return nil, nil, errors.Join(err, p.stop())
 	}
@@ -87,7 +87,7 @@ func produceAgainstFiber(ctx context.Context, b *bench, recordCount, partitions 
 		return sides{}, errors.Join(err, p.stop())
 	}
 	body := records(recordCount)
-	refLoad, err := dialLoad(ref.addr, producers, func(int) []byte { return post(ref.addr, "/v1/topics/bench/records", body) })
+	refLoad, err := dialLoad(ref.addr, producers, always(post(ref.addr, "/v1/topics/bench/records", body)))
 	if err != nil {
 		return sides{}, errors.Join(err, stopAll(p, ref)())
 	}
