@@ -284,7 +284,8 @@ func (r *recovery) follows(h *batch.Header, active bool) bool {
 	if active && r.log.contiguous() && h.BaseOffset != r.x.next {
 		return false
 	}
-	return h.LeaderEpoch >= r.mark.Epoch
+	latest := r.log.cfg.LatestEpoch
+	return h.LeaderEpoch >= r.mark.Epoch && (latest == 0 || h.LeaderEpoch <= latest)
 }
 
 // above reads what nobody was promised, up to the first place that is not a sound batch. sound is

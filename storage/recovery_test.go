@@ -212,6 +212,33 @@ func wantGap(t *testing.T, s *scene, label string, lost topic.Gap) {
 	}
 }
 
+func TestAnEpochThatNoLeaderHadIsDamage(t *testing.T) {
+	for _, synced := range []bool{false, true} {
+		mem := vfs.NewMem()
+		s := newScene(t, mem, func(c *Config) { c.LatestEpoch = 1 })
+		s.append(2, 2, 40)
+		if !synced {
+			s.sync()
+		}
+		at := s.size()
+		s.append(1, 2, 40)
+		if synced {
+			s.sync()
+		}
+		killed := mem.Kill()
+		s.change(killed, s.segmentNames()[0], func(b []byte) []byte { b[at+13] ^= 1; return b })
+		s.reopen(killed)
+		if !synced {
+			if s.log.End() != 4 || s.found.State != Synced {
+				t.Fatalf("end %d: %+v", s.log.End(), s.found)
+			}
+		} else {
+			wantGap(t, s, "an epoch", topic.Gap{Partition: 3, Start: 4, End: 6, Reason: topic.Damaged})
+		}
+		s.append(1, 1, 10) // in epoch 1
+	}
+}
+
 func TestDamageInAClosedSegmentIsFoundByItsReaders(t *testing.T) {
 	mem := vfs.NewMem()
 	s := newScene(t, mem, small)
