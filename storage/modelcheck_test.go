@@ -89,7 +89,7 @@ func (r *run) read() (present []modelRecord) {
 }
 
 func (r *run) checkTimes(present []modelRecord) {
-	t := 1_700_000_000_000 + topic.Millis(r.Int64N(int64(r.clock-1_700_000_000_000)+20)) - 10
+	t := 1_700_000_000_000 + topic.Millis(r.Int64N(max(1, int64(r.clock-1_700_000_000_000)+20))) - 10
 	below := r.log.End()
 	wantOffset, wantTime := below, topic.NoTimestamp
 	if i := slices.IndexFunc(present, func(m modelRecord) bool { return m.timestamp >= t }); i >= 0 {
