@@ -107,7 +107,7 @@ type run struct {
 	clock   topic.Millis
 	next    map[int64]int32 // sequence numbers of the producers
 	// forgetful: a cut into the log's first batch left nothing of the producer table, or there was no room
-	// for a snapshot of it before its segments were deleted.
+	// for a snapshot of it before its segments were deleted, or those were deleted and never synced.
 	forgetful bool
 }
 
@@ -472,6 +472,7 @@ func (r *run) reopen(mem *vfs.Mem, sameBoot bool) Recovery {
 	if len(found.Gaps) > 0 || found.State == Lost && !mayLose {
 		r.fatalf("found %+v", found)
 	}
+	r.forgetful = r.forgetful || found.State == Lost
 	end := log.End()
 	if end < r.model.synced {
 		r.fatalf("the log ends at %d, %d was synced", end, r.model.synced)
