@@ -142,7 +142,7 @@ func answerBody(c *fiber.Ctx, contentType string, body []byte) error {
 // offsetOf reads the parameter offset: a number, or a word for one.
 func (s *Server) offsetOf(c *fiber.Ctx, d *topic.Description, p topic.Partition) (topic.Offset, error) {
 	text := strings.Clone(c.Query("offset"))
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
+	if n, err := strconv.ParseUint(text, 10, 63); err == nil {
 		return topic.Offset(n), nil
 	}
 	from, err := session.ParseFrom(text)
