@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -14,7 +15,10 @@ import (
 )
 
 // buffer is bytes that are used again for the next request.
-type buffer struct{ b []byte }
+type buffer struct {
+	b     []byte
+	paced pacedReader // what fills it
+}
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
@@ -25,7 +29,7 @@ func takeBuffer() *buffer { return buffers.Get().(*buffer) }
 
 func (b *buffer) release() {
 	if cap(b.b) <= mostKept {
-		b.b = b.b[:0]
+		b.b, b.paced = b.b[:0], pacedReader{}
 		buffers.Put(b)
 	}
 }
@@ -89,10 +93,10 @@ func (s *Server) fill(ctx *fasthttp.RequestCtx, b *body, n, limit int) error {
 			return err
 		}
 		b.b = b.b[:n]
-		_, err := io.ReadFull(s.paced(ctx, stream), b.b)
+		_, err := io.ReadFull(b.pace(ctx, stream), b.b)
 		return s.brokenBody(err)
 	}
-	in := s.paced(ctx, stream)
+	var in io.Reader = b.pace(ctx, stream)
 	if !isIdentity(coding) {
 		u, err := unpack(coding, in, limit)
 		if err != nil {
@@ -130,11 +134,16 @@ func tooLarge(limit int) error {
 
 // brokenBody turns an error of reading a body into one for the caller. The text of foreign errors stays inside.
 func (s *Server) brokenBody(err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.sayBroken(err)
+}
+
+func (s *Server) sayBroken(err error) error {
 	var ours *fault.Error
 	var netErr net.Error
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &ours):
 		return err
 	case errors.As(err, &netErr) && netErr.Timeout():
@@ -149,18 +158,19 @@ type slowBody struct{ limit string }
 
 func (e *slowBody) Error() string { return "the body did not arrive in time" }
 
-// paced is a reader of the body that gives each piece of it a time of its own, so that a large body on a
-// slow line arrives and one that trickles in does not hold its memory for ever.
-func (s *Server) paced(ctx *fasthttp.RequestCtx, stream io.Reader) io.Reader {
-	return &pacedReader{ctx: ctx, r: stream, s: s}
+func (b *body) pace(ctx *fasthttp.RequestCtx, stream io.Reader) *pacedReader {
+	b.paced = pacedReader{ctx: ctx, r: stream, timeout: b.s.cfg.ReadTimeout}
+	return &b.paced
 }
 
+// pacedReader gives each piece of a body a time of its own, so that a large body on a slow line arrives
+// and one that trickles in does not hold its memory for ever.
 type pacedReader struct {
-	ctx  *fasthttp.RequestCtx
-	s    *Server
-	r    io.Reader
-	left int // bytes until the deadline moves; begins with what ReadTimeout of the engine covers
-	late bool
+	ctx     *fasthttp.RequestCtx
+	r       io.Reader
+	timeout time.Duration
+	left    int  // bytes until the deadline moves
+	late    bool // the first piece, for which the engine set the deadline, is read
 }
 
 const pacePiece = 64 << 10
@@ -168,7 +178,7 @@ const pacePiece = 64 << 10
 func (p *pacedReader) Read(b []byte) (int, error) {
 	if p.left <= 0 {
 		if p.late {
-			if err := p.ctx.SetReadDeadline(now().Add(p.s.cfg.ReadTimeout)); err != nil {
+			if err := p.ctx.SetReadDeadline(now().Add(p.timeout)); err != nil {
 				return 0, err
 			}
 		}

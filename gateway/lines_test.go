@@ -79,7 +79,9 @@ func TestLinesAreCutAlikeHoweverTheyArrive(t *testing.T) {
 	if len(whole) < 6 {
 		t.Errorf("4000 lines were %d chunks", len(whole))
 	}
-	chunked := cuts(func(b string) io.Reader { return io.MultiReader(strings.NewReader(b[:len(b)/3]), strings.NewReader(b[len(b)/3:])) })
+	chunked := cuts(func(b string) io.Reader {
+		return io.MultiReader(strings.NewReader(b[:len(b)/3]), strings.NewReader(b[len(b)/3:]))
+	})
 	slow := cuts(func(b string) io.Reader { return &slowReader{r: strings.NewReader(b), every: len(b) / 5} })
 	zipped := cuts(func(b string) io.Reader { return strings.NewReader(packed(t, "gzip", b)) }, "Content-Encoding", "gzip")
 	for name, got := range map[string][]int{"chunked": chunked, "slow": slow, "zipped": zipped} {

@@ -45,7 +45,9 @@ func TestProduceTellsWhereEachRecordIs(t *testing.T) {
 // The promise that a status never lies, as a table: what became of the records, and what the answer says.
 func TestProduceStatusSaysWhatHappened(t *testing.T) {
 	w := start(t)
-	at := func(kind fault.Kind) error { return fault.Newf("storage.Append", kind, "orders/0", "the sentence of %v", kind) }
+	at := func(kind fault.Kind) error {
+		return fault.Newf("storage.Append", kind, "orders/0", "the sentence of %v", kind)
+	}
 	stored := func(results ...error) func(context.Context, *topic.Append) error {
 		return func(_ context.Context, a *topic.Append) error {
 			for i := range a.Results {
