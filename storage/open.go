@@ -247,7 +247,7 @@ func (l *Log) loadProducers(now time.Time) (*Producers, error) {
 	}
 	table, at, err := loadProducers(l.fsys, l.dir, l.cfg.Producers, end, now, func(m topic.Mark) bool {
 		known := l.epochs.EpochAt(m.End - 1) // NoEpoch below all that the table remembers
-		return m.End >= least && (known == m.Epoch || known == topic.NoEpoch || m.Epoch == topic.NoEpoch)
+		return m.End == least || m.End > least && (known == m.Epoch || known == topic.NoEpoch || m.Epoch == topic.NoEpoch)
 	})
 	if err != nil {
 		return nil, err

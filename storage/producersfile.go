@@ -176,8 +176,9 @@ func saveProducers(fsys vfs.FS, dir string, p *Producers, mark topic.Mark) error
 }
 
 // loadProducers reads the newest snapshot that ends at or below most, and for which fits, which
-// compares with the epoch table, is true. What follows in the log from the mark's end on is still to
-// be applied. Without a readable snapshot the table is empty and the mark that of an empty log.
+// compares with the epoch table, is true; those above it that do not fit are removed. What follows in
+// the log from the mark's end on is still to be applied. Without a readable snapshot the table is empty
+// and the mark that of an empty log.
 func loadProducers(fsys vfs.FS, dir string, cfg ProducerConfig, most topic.Offset, now time.Time, fits func(topic.Mark) bool) (*Producers, topic.Mark, error) {
 	ends, err := listProducers(fsys, dir)
 	if err != nil {
@@ -200,6 +201,13 @@ func loadProducers(fsys vfs.FS, dir string, cfg ProducerConfig, most topic.Offse
 			return p, mark, nil
 		case err == nil:
 			p.Clear() // it took its keys from the budget
+			// It is of another history, and later on it might seem to fit.
+			if err := fsys.Remove(filepath.Join(dir, producersName(end))); err != nil {
+				return nil, topic.Mark{}, err
+			}
+			if err := fsys.SyncDir(dir); err != nil {
+				return nil, topic.Mark{}, err
+			}
 		case !errors.Is(err, errUnreadable):
 			return nil, topic.Mark{}, err
 		}

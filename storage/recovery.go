@@ -39,10 +39,20 @@ func (r *recovery) run() error {
 		r.found.Promised = promised.End
 	}
 	r.known = known
+	emptied := r.emptied(promised)
+	if emptied {
+		if err := r.remove(l.view.Load().segments, 0); err != nil {
+			return err
+		}
+		r.found.CutBytes = 0
+	}
 	v := l.view.Load()
 	first := r.place(v, promised)
 	if err := r.loadEpochs(v.segments, first); err != nil {
 		return err
+	}
+	if emptied {
+		l.epochs.Reset()
 	}
 	// What the table says of places above the floor may be of batches that were cut off since.
 	l.epochs.TruncateTo(r.floor.End)
@@ -57,6 +67,14 @@ func (r *recovery) run() error {
 	}
 	r.judge(len(v.segments) > 0)
 	return nil
+}
+
+// emptied says that the log was being emptied: its start and its floor were moved to where no segment
+// begins, and the old segments were about to go.
+func (r *recovery) emptied(promised floorMark) bool {
+	segments := r.log.view.Load().segments
+	return r.known && promised == floorMark{End: r.log.Start(), Segment: r.log.Start()} && len(segments) > 0 &&
+		!slices.ContainsFunc(segments, func(s *segment) bool { return s.base == promised.Segment })
 }
 
 // judge says what was found.
