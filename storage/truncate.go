@@ -175,7 +175,8 @@ func (l *Log) cutIndex(was, s *segment, p place) error {
 	x, held := l.idx, was.index.saved
 	if x == nil || x.base != s.base {
 		var err error
-		if x, held, err = s.loadIndex(); err == nil && x == nil {
+		if x, held, err = s.loadIndex(); err == nil && (x == nil || x.covers < p.at) {
+			held = saved{sequence: held.sequence} // the files know less than what stays
 			x, err = s.buildIndex(p.at, p.end)
 		}
 		if err != nil {
