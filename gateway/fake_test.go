@@ -128,11 +128,24 @@ func (n *fakeNode) AlterTopic(_ context.Context, name topic.Name, a topic.Altera
 func (n *fakeNode) DeleteTopic(_ context.Context, name topic.Name) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.topics[name] == nil {
+	t := n.topics[name]
+	if t == nil {
 		return noTopic(name)
 	}
 	delete(n.topics, name)
+	for _, l := range t.logs {
+		l.ring()
+	}
 	return nil
+}
+
+func (l *fakeLog) ring() {
+	for bell := range l.bells {
+		select {
+		case bell <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (n *fakeNode) Topic(name topic.Name) (*topic.Description, error) {
@@ -319,12 +332,7 @@ func (n *fakeNode) store(t *fakeTopic, a *topic.Append, r *topic.Record) topic.S
 	batch.Stamp(encoded, offset, 1)
 	l.batches = append(l.batches, encoded)
 	l.records = append(l.records, copied)
-	for bell := range l.bells {
-		select {
-		case bell <- struct{}{}:
-		default:
-		}
-	}
+	l.ring()
 	return topic.Stored{Partition: p, Offset: offset, Timestamp: copied.Timestamp}
 }
 

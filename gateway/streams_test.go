@@ -520,7 +520,7 @@ func TestExactBytesOnEveryTransport(t *testing.T) {
 func TestAStalledReaderHoldsItsWindowOnly(t *testing.T) {
 	w := start(t)
 	w.produceValues("0")
-	const stalled, records, size = 20, 40, 500_000
+	const stalled, records, size = 8, 20, 500_000
 	var sockets []*websocket.Conn
 	for range stalled {
 		c := w.socket("/v1/topics/orders/ws?from=latest")
