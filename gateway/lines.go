@@ -53,9 +53,8 @@ type lines struct {
 	tooLong bool // the line that was cut last
 	eof     bool
 
-	decoders []*recordjson.Decoder // one for each record of a chunk
-	numbers  []int                 // the line that each record of the chunk stood in
-	bytes    int                   // of the chunk's lines
+	numbers []int // the line that each record of the chunk stood in
+	bytes   int   // of the chunk's lines
 
 	line     int // the last that was cut, from 1
 	taken    int // the last that is in the chunk, or was refused
@@ -124,6 +123,7 @@ func (s *Server) openLines(ctx *fasthttp.RequestCtx, k *call) (*lines, error) {
 		}
 		st.in = u
 	}
+	k.decoder = recordjson.TakeDecoder()
 	if c, ok := ctx.Conn().(*conn); ok {
 		st.conn = c
 		c.idleMost = s.cfg.StreamIdle
@@ -143,9 +143,8 @@ func (st *lines) close() {
 	if u, ok := st.in.(*unpacker); ok {
 		u.release()
 	}
-	for _, d := range st.decoders {
-		d.Release()
-	}
+	st.call.decoder.Release()
+	st.call.decoder = nil
 	st.buf.release()
 }
 
@@ -189,11 +188,7 @@ func (st *lines) take(line []byte) {
 			return
 		}
 	}
-	n := len(st.call.a.Records)
-	if n == len(st.decoders) {
-		st.decoders = append(st.decoders, recordjson.TakeDecoder())
-	}
-	r, err := st.decoders[n].Record(line)
+	r, err := st.call.decoder.More(line)
 	if err == nil && st.call.to != topic.AnyPartition {
 		if r.Partition != topic.AnyPartition && r.Partition != st.call.to {
 			err = problem.FieldError("gateway.Lines", "partition", "is %d, but the request is for partition %d", r.Partition, st.call.to)
@@ -229,6 +224,7 @@ func (st *lines) store() {
 		st.settle()
 	}
 	clear(k.a.Records)
+	k.decoder.Reset()
 	k.a.Records, st.numbers, st.bytes = k.a.Records[:0], st.numbers[:0], 0
 }
 
