@@ -114,6 +114,9 @@ func (m *Image) AllTopics() iter.Seq[*Topic] {
 // TopicCount is the number of topics, internal ones too.
 func (m *Image) TopicCount() int { return m.topics.count }
 
+// EntryCount is the number of entries of all kinds.
+func (m *Image) EntryCount() int { return m.entries.count }
+
 // PartitionCount is the number of partitions of all topics.
 func (m *Image) PartitionCount() int { return m.partitions }
 

@@ -274,6 +274,12 @@ func (m *Image) insert(t *Topic) {
 
 // remove takes a topic out and remembers its id.
 func (m *Image) remove(t *Topic) {
+	m.forget(t)
+	m.bury(t.ID, m.version)
+}
+
+// forget takes a topic out without a memory of its id.
+func (m *Image) forget(t *Topic) {
 	m.topics = m.topics.without(t.Name)
 	m.names = m.names.without(t.ID)
 	m.partitions -= len(t.Partitions)
@@ -285,7 +291,6 @@ func (m *Image) remove(t *Topic) {
 			m.nodes = m.nodes.with(id, node)
 		}
 	}
-	m.bury(t.ID, m.version)
 }
 
 // count adds a topic to, or takes it from, those of its creator.

@@ -97,6 +97,9 @@ func (f *files) newestSnapshot(first uint64, logger *slog.Logger) (*raft.Snapsho
 }
 
 func (f *files) putAside(meta *raft.SnapshotMeta, why error, logger *slog.Logger) error {
+	if f.inspect {
+		return nil
+	}
 	aside, err := setAside(filepath.Join(f.dir, snapshotsDir, meta.ID))
 	if err != nil {
 		return errors.Join(why, err)

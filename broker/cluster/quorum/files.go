@@ -48,6 +48,7 @@ type files struct {
 	bolt      *raftboltdb.BoltStore
 	snapshots *raft.FileSnapshotStore
 	clusterID string
+	inspect   bool // only look: nothing is written or set aside
 }
 
 // openFiles opens the log and the snapshots, or makes them when the directory never had any.
@@ -133,16 +134,20 @@ func (f *files) mayFound(cfg Config) error {
 // lost is the refusal to start without the log of the only voter.
 func (f *files) lost(why error) error {
 	return fault.Newf("quorum.Open", fault.Corrupt, f.log,
-		"%w; it says which topics exist, so the node does not start without it: bring it back from a backup, or see \"Recovery\" in docs/metadata.md", why)
+		"%w; it says which topics exist, so the node does not start without it: bring %s back from a backup, or have it made anew from what is there "+
+			"with `weir metadata rebuild %s` (\"Recovery\" in docs/metadata.md)", why, filepath.Clean(f.dir), filepath.Dir(filepath.Clean(f.dir)))
 }
 
 // found makes a log with this node as the only voter. It stands under its name only when it is complete.
 func (f *files) found(clusterID string, node topic.NodeID) error {
 	return f.makeLog(clusterID, node, func(bolt *raftboltdb.BoltStore) error {
 		id := serverID(node)
-		voter := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: id, Address: raft.ServerAddress(id)}}}
-		return raft.BootstrapCluster(raftConfig(node), bolt, bolt, f.snapshots, newTransport(id), voter)
+		return raft.BootstrapCluster(raftConfig(node), bolt, bolt, f.snapshots, newTransport(id), onlyVoter(id))
 	})
+}
+
+func onlyVoter(id raft.ServerID) raft.Configuration {
+	return raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: id, Address: raft.ServerAddress(id)}}}
 }
 
 // makeLog makes a log aside, lets fill write to it, and renames it into place.
@@ -178,6 +183,7 @@ func (f *files) openLog() (*raftboltdb.BoltStore, error) {
 	}
 	var file *os.File
 	options := boltOptions()
+	options.ReadOnly = f.inspect
 	options.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		var err error
 		file, err = os.OpenFile(name, flag, mode)
@@ -207,6 +213,9 @@ func (f *files) openError(err error) error {
 		return fault.Newf("quorum.Open", fault.Internal, f.log, "another process has the metadata log open")
 	case !errors.As(err, &damage):
 		return fault.New("quorum.Open", fault.Internal, f.log, err)
+	}
+	if f.inspect {
+		return f.lost(fmt.Errorf("the metadata log is damaged (%w)", err))
 	}
 	aside, moveErr := setAside(f.log)
 	if moveErr != nil {
@@ -350,11 +359,11 @@ func eachRow(bucket *bbolt.Bucket, row func(key, value []byte) error) error {
 func (f *files) identify(cfg Config) error {
 	id, err := f.bolt.Get(keyCluster)
 	if err != nil {
-		return fault.Newf("quorum.Open", fault.Corrupt, f.log, "the metadata log does not say which cluster it belongs to: %w", err)
+		return f.lost(fmt.Errorf("the metadata log does not say which cluster it belongs to: %w", err))
 	}
 	node, err := f.bolt.GetUint64(keyNode)
 	if err != nil {
-		return fault.Newf("quorum.Open", fault.Corrupt, f.log, "the metadata log does not say which node it belongs to: %w", err)
+		return f.lost(fmt.Errorf("the metadata log does not say which node it belongs to: %w", err))
 	}
 	f.clusterID = string(id)
 	switch {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -286,40 +285,6 @@ func TestADamagedSnapshotIsSetAsideWhileTheLogReachesFarEnough(t *testing.T) {
 	aside, err := filepath.Glob(filepath.Join(dir, "snapshot-*"+damagedSuffix+"-1"))
 	if err != nil || len(aside) != snapshotsKept {
 		t.Errorf("set aside: %v, %v", aside, err)
-	}
-}
-
-func TestALogIsRebuiltFromTheNewestSnapshot(t *testing.T) {
-	logger := slog.New(slog.DiscardHandler)
-	dir, clusterID := history(t)
-	if _, err := Rebuild(dir, 1, logger); !fault.Is(err, fault.Validation) {
-		t.Errorf("with a log in place: %v", err)
-	}
-	if _, err := Rebuild(t.TempDir(), 1, logger); !fault.Is(err, fault.Validation) {
-		t.Errorf("without snapshots: %v", err)
-	}
-	if err := os.Truncate(filepath.Join(dir, logName), 5000); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(Config{Dir: dir, Node: 1, ClusterID: clusterID}); !fault.Is(err, fault.Corrupt) {
-		t.Fatalf("with a damaged log: %v", err)
-	}
-	rebuilt, err := Rebuild(dir, 1, logger)
-	if err != nil || rebuilt.ClusterID != clusterID || rebuilt.Topics != 2 || rebuilt.Index == 0 {
-		t.Fatalf("rebuilt %+v, %v", rebuilt, err)
-	}
-	for start := range 3 {
-		n := launch(t, Config{Dir: dir, Node: 1, ClusterID: clusterID})
-		if _, ok := n.Image().Topic("last"); ok {
-			t.Error("a topic from after the snapshot is there")
-		}
-		if _, ok := n.Image().Topic("round-1"); !ok {
-			t.Error("a topic of the snapshot is lost")
-		}
-		n.create(fmt.Sprintf("more-%d", start))
-		if err := n.end(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
