@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -67,7 +68,7 @@ func (n *Node) buryTopicDir(id topic.ID) error {
 
 // tidyTopicDirs goes through the directories at start. What was being removed goes on; what was deleted
 // while the node was away goes now; what the cluster does not know is set aside, because metadata that
-// lacks a topic is no proof that its records are not wanted.
+// lacks a topic is no proof that its records are not wanted. When the cluster knows it again, it comes back.
 func (n *Node) tidyTopicDirs(image *cluster.Image) error {
 	top := filepath.Join(n.cfg.Dir, topicsDir)
 	if err := n.fs.MkdirAll(top, 0o755); err != nil {
@@ -86,26 +87,68 @@ func (n *Node) tidyTopicDirs(image *cluster.Image) error {
 			n.removals.push(dir)
 			continue
 		}
-		var id topic.ID
-		if hex.DecodedLen(len(entry.Name())) != len(id) {
-			continue
-		}
-		if _, err := hex.Decode(id[:], []byte(entry.Name())); err != nil {
-			continue
-		}
-		if _, known := image.TopicByID(id); known {
-			continue
-		}
-		if image.Deleted(id) {
-			if err := n.buryTopicDir(id); err != nil {
+		if id, ok := topicDirID(strings.TrimSuffix(entry.Name(), setAside)); ok {
+			if err := n.tidyTopicDir(image, id, dir); err != nil {
 				return err
 			}
-			continue
 		}
-		n.logger.Warn("set aside the directory of a topic that the cluster does not know", "dir", dir+setAside)
-		if err := n.fs.Rename(dir, dir+setAside); err != nil {
-			return diskError(dir, err)
+	}
+	return nil
+}
+
+// tidyTopicDir decides about the directory of a topic, which may be one that was set aside earlier.
+func (n *Node) tidyTopicDir(image *cluster.Image, id topic.ID, dir string) error {
+	_, known := image.TopicByID(id)
+	away := strings.HasSuffix(dir, setAside)
+	switch {
+	case known && away:
+		return n.bringBack(dir, n.topicDir(id))
+	case known || away:
+		return nil
+	case image.Deleted(id):
+		return n.buryTopicDir(id)
+	default:
+		return n.putAside(dir)
+	}
+}
+
+// bringBack returns the directory of a topic that the cluster knows again: metadata that was too old, or
+// made anew, was in force in between. Without it the topic would begin anew at offset 0.
+func (n *Node) bringBack(aside, dir string) error {
+	there, err := vfs.Exists(n.fs, dir)
+	if err != nil {
+		return diskError(dir, err)
+	}
+	if there {
+		n.logger.Warn("a topic has a directory, and another one that was set aside earlier", "dir", dir, "aside", aside)
+		return nil
+	}
+	n.logger.Warn("brought back the directory of a topic that the cluster knows again", "dir", dir)
+	return n.moveTopicDir(aside, dir)
+}
+
+func (n *Node) putAside(dir string) error {
+	aside := dir + setAside
+	for number := 2; ; number++ {
+		there, err := vfs.Exists(n.fs, aside)
+		if err != nil {
+			return diskError(aside, err)
 		}
+		if !there {
+			break
+		}
+		aside = dir + "-" + strconv.Itoa(number) + setAside
+	}
+	n.logger.Warn("set aside the directory of a topic that the cluster does not know", "dir", aside)
+	return n.moveTopicDir(dir, aside)
+}
+
+func (n *Node) moveTopicDir(from, to string) error {
+	if err := n.fs.Rename(from, to); err != nil {
+		return diskError(from, err)
+	}
+	if err := n.fs.SyncDir(filepath.Dir(to)); err != nil {
+		return diskError(to, err)
 	}
 	return nil
 }

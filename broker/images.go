@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,6 +117,14 @@ func (n *Node) changeOf(t *cluster.Topic) *change {
 		copy(c.partitions, *c.served.partitions.Load())
 	}
 	makeDir := sync.OnceValue(func() error { return n.makeTopicDir(t.ID) })
+	if slices.ContainsFunc(t.Partitions, func(d topic.PartitionDescription) bool { return d.On(n.cfg.NodeID) }) {
+		c.openings = append(c.openings, func() error {
+			if makeDir() == nil { // otherwise the partitions say why not
+				n.describeTopic(t)
+			}
+			return nil
+		})
+	}
 	for i := range t.Partitions {
 		if c.partitions[i] != nil || !t.Partitions[i].On(n.cfg.NodeID) {
 			continue
