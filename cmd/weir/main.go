@@ -1,8 +1,8 @@
 // Command weir is a node of a web-native event log, and the client that talks to one.
 //
 // `weir serve` starts a node; every other command asks a running one over its public HTTP API, but
-// for `log dump`, which reads a data directory, and `config`. This package holds what starts and stops and
-// the wiring, the only place that knows every room; its subpackages read the configuration
+// for `log dump` and `metadata rebuild`, which work on a data directory, and `config`. This package holds
+// what starts and stops and the wiring, the only place that knows every room; its subpackages read the configuration
 // (config) and make the requests (client).
 package main
 
@@ -103,7 +103,7 @@ func command() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
-	root.AddCommand(serveCommand(), configCommand(), logCommand(), versionCommand())
+	root.AddCommand(serveCommand(), configCommand(), logCommand(), metadataCommand(), versionCommand())
 	root.AddCommand(client.Commands()...)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	asUsage(root)

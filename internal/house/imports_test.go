@@ -50,7 +50,7 @@ var rooms = map[string][]string{
 	"cmd/weir/config": {"internal/fault", "topic", "broker", "gateway", "gateway/session"},
 	// The only place that knows every room.
 	"cmd/weir": {
-		".", "internal/fault", "internal/run", "topic", "storage", "storage/vfs", "broker", "broker/cluster/quorum",
+		".", "internal/fault", "internal/run", "topic", "storage", "storage/vfs", "broker", "broker/cluster", "broker/cluster/quorum",
 		"gateway", "gateway/session", "web", "cmd/weir/client", "cmd/weir/config",
 	},
 }
