@@ -109,6 +109,11 @@ func (r *recovery) place(v *view, promised floorMark) int {
 		r.floor = floorMark{End: segments[last].base, Segment: segments[last].base}
 		return last
 	}
+	if i := v.find(r.log.Start()); i >= 0 && promised.End < r.log.Start() && segments[i].base > promised.End {
+		// Retention has passed the floor, and perhaps not all that it deleted came back.
+		r.floor = floorMark{End: segments[i].base, Segment: segments[i].base}
+		return i
+	}
 	at := func(base topic.Offset) int {
 		return slices.IndexFunc(segments, func(s *segment) bool { return s.base == base })
 	}
@@ -146,6 +151,7 @@ func (r *recovery) loadEpochs(segments []*segment, first int) error {
 	}
 	l.epochs, r.whole = newEpochs(), true
 	if first < 0 {
+		l.savedEpoch = l.epochs.entries.Load() // a table without entries says no more than none
 		return nil
 	}
 	r.found.Rebuilt = append(r.found.Rebuilt, epochsName)
