@@ -188,3 +188,30 @@ func TestTheChangelogHasAPlaceForWhatIsNext(t *testing.T) {
 		t.Error("CHANGELOG.md has no section [Unreleased]")
 	}
 }
+
+// TestTheWalksFollowTheCode: each `dir/file.go: name` of docs/walks.md is a function or method in that file.
+func TestTheWalksFollowTheCode(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(root, "docs/walks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all := files(t)
+	has := map[string]bool{} // files, and functions in files
+	for _, f := range all {
+		has[f.name] = true
+		for _, decl := range f.tree.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok {
+				has[f.name+": "+fn.Name.Name] = true
+			}
+		}
+	}
+	steps := regexp.MustCompile("`([a-z/0-9]+\\.go(?:: [A-Za-z]+)?)`").FindAllStringSubmatch(string(content), -1)
+	if len(steps) < 30 {
+		t.Fatalf("only %d steps were found", len(steps))
+	}
+	for _, m := range steps {
+		if step := m[1]; !has[step] {
+			t.Errorf("docs/walks.md goes through %s, which is not there", step)
+		}
+	}
+}
