@@ -35,16 +35,11 @@ func diskError(what string, err error) error {
 	return fault.New("broker.directories", kind, what, err)
 }
 
-// makeTopicDir makes the directory of a topic, durably, when there is none.
+// makeTopicDir makes the directory of a topic when there is none. It need not be durable: the log of a
+// partition makes it so before the first append, and until then the next start can make it anew.
 func (n *Node) makeTopicDir(id topic.ID) error {
 	dir := n.topicDir(id)
-	there, err := vfs.Exists(n.fs, dir)
-	if err == nil && !there {
-		if err = n.fs.MkdirAll(dir, 0o755); err == nil {
-			err = n.fs.SyncDir(filepath.Dir(dir))
-		}
-	}
-	if err != nil {
+	if err := n.fs.MkdirAll(dir, 0o755); err != nil {
 		return diskError(dir, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,16 +132,51 @@ func interrupted(name string) bool {
 	return strings.HasSuffix(name, asideSuffix) || ofCompaction(name)
 }
 
-// create makes the directory, durably, and says in it for people whose log it is.
+// create makes the directory and says in it for people whose log it is. None of it is durable before the
+// first append is, in [Log.nameDurably]: when a power cut takes an empty log, the next open makes it anew.
 func (l *Log) create() error {
-	if err := makeDir(l.fsys, l.dir); err != nil {
+	if err := makeDir(l.fsys, filepath.Dir(filepath.Dir(l.dir))); err != nil { // it is there, but for logs outside of a node
 		return err
 	}
-	about, err := json.Marshal(partitionFile{l.cfg.Path.Topic, l.cfg.ID.String(), l.cfg.Path.Partition})
+	if err := l.fsys.MkdirAll(l.dir, 0o755); err != nil {
+		return err
+	}
+	about, err := l.describe()
 	if err != nil {
 		return err
 	}
-	return replaceFile(l.fsys, filepath.Join(l.dir, partitionName), append(about, '\n'))
+	f, err := l.fsys.Open(filepath.Join(l.dir, partitionName), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(about, 0)
+	return errors.Join(err, f.Close())
+}
+
+// nameDurably makes everything durable that leads to the log: what create did, and the names of the
+// log's directory and of the one above, the topic's. Whoever made them may have been killed since, so it
+// does not matter who that was.
+func (l *Log) nameDurably() error {
+	about, err := l.describe()
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(l.fsys, filepath.Join(l.dir, partitionName), about); err != nil { // it syncs l.dir, too
+		return err
+	}
+	for dir := l.dir; dir != filepath.Dir(filepath.Dir(l.dir)); {
+		dir = filepath.Dir(dir)
+		if err := l.fsys.SyncDir(dir); err != nil {
+			return &doubtError{err}
+		}
+	}
+	return nil
+}
+
+// describe is the content of partition.json.
+func (l *Log) describe() ([]byte, error) {
+	about, err := json.Marshal(partitionFile{l.cfg.Path.Topic, l.cfg.ID.String(), l.cfg.Path.Partition})
+	return append(about, '\n'), err
 }
 
 // partitionFile is for people and for Dump; no log is opened by it.

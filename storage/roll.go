@@ -111,13 +111,13 @@ func (l *Log) roll() error {
 }
 
 // firstFloor writes the floor of a log without segments. It is there before the first of them is: a
-// segment without a floor would look as if something was lost.
+// segment without a floor would look as if something was lost. So is everything that leads to the log.
 func (l *Log) firstFloor() error {
 	if err := l.floor.Lower(floorMark{End: l.End(), Segment: l.End()}); err != nil {
 		return l.failOrFull("Append", "write the synced floor", err)
 	}
-	if err := l.fsys.SyncDir(l.dir); err != nil {
-		return l.fail("sync directory "+l.dir, err)
+	if err := l.nameDurably(); err != nil {
+		return l.failOrFull("Append", "make "+l.dir+" durable", err)
 	}
 	return nil
 }

@@ -214,10 +214,15 @@ func (l *Log) cutProducers() error {
 }
 
 func (l *Log) reset(start topic.Offset) error {
+	v := l.view.Load()
+	if len(v.segments) == 0 { // perhaps nothing was appended yet
+		if err := l.nameDurably(); err != nil {
+			return l.failOrFull("Reset", "make "+l.dir+" durable", err)
+		}
+	}
 	if err := writeStart(l.fsys, l.dir, start); err != nil {
 		return l.failOrFull("Reset", "write the log's start", err)
 	}
-	v := l.view.Load()
 	// A recovery that still finds old segments sees that they end below the start, or that they
 	// begin at another offset than the floor, which no acknowledgement covers any more.
 	if err := l.floor.Lower(floorMark{End: start, Segment: start}); err != nil {
