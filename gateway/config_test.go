@@ -14,8 +14,10 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
-	c := Config{Address: "nowhere", Names: []string{"good.example", "a b", "x:80"}, Origins: []string{"https://ok.example:8443", "ok.example", "https://a.example/"},
-		TrustedProxies: []string{"10.0.0.0/8", "::1", "proxy"}}
+	c := Config{
+		Address: "nowhere", Names: []string{"good.example", "a b", "x:80"}, Origins: []string{"https://ok.example:8443", "ok.example", "https://a.example/"},
+		TrustedProxies: []string{"10.0.0.0/8", "::1", "proxy"},
+	}
 	err := c.Validate()
 	if !fault.Is(err, fault.Validation) {
 		t.Fatalf("got %v", err)

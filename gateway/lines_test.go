@@ -176,7 +176,8 @@ func TestReceiptsComeWhileTheBodyIsSent(t *testing.T) {
 		End            bool
 		Stored, Failed int
 		LastLine       int `json:"last_line"`
-	}) {
+	},
+	) {
 		t.Helper()
 		if !receipts.Scan() {
 			t.Fatalf("no receipt: %v", receipts.Err())

@@ -205,8 +205,12 @@ func TestAnythingCanBePosted(t *testing.T) {
 	type header = topic.Header
 	want := []topic.Record{
 		{Value: []byte("hello"), Headers: []header{{Name: "content-type", Value: []byte("application/x-www-form-urlencoded")}}},
-		{Key: []byte("k é"), Value: []byte("\x00\xff\n"), Headers: []header{{Name: "content-type", Value: []byte("application/octet-stream")},
-			{Name: "trace-id", Value: []byte("abc")}, {Name: "trace-id", Value: []byte("def")}, {Name: "x", Value: []byte{}}}},
+		{Key: []byte("k é"), Value: []byte("\x00\xff\n"), Headers: []header{
+			{Name: "content-type", Value: []byte("application/octet-stream")},
+			{Name: "trace-id", Value: []byte("abc")},
+			{Name: "trace-id", Value: []byte("def")},
+			{Name: "x", Value: []byte{}},
+		}},
 		{Key: []byte("user-1"), Value: []byte(`{"a": 1.0}`), Headers: []header{{Name: "content-type", Value: []byte("application/json")}}},
 		{Key: []byte{}, Value: []byte{}, Headers: []header{{Name: "content-type", Value: []byte("text/plain; charset=utf-8")}}},
 		{Value: []byte("{}\n{}\n"), Headers: []header{{Name: "content-type", Value: []byte("application/x-ndjson")}}},

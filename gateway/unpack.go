@@ -108,7 +108,7 @@ func (u *unpacker) Read(p []byte) (n int, err error) {
 		return 0, tooLarge(u.limit)
 	case u.out > ratioFloor && u.out > mostRatio*u.in.n:
 		return 0, fault.Newf("gateway.Unpack", fault.RequestTooLarge, nil, "the body unpacks to more than %d times its size", mostRatio)
-	case err == nil || err == io.EOF:
+	case err == nil || errors.Is(err, io.EOF):
 		return n, err
 	default:
 		return n, u.broken(err)
@@ -117,7 +117,7 @@ func (u *unpacker) Read(p []byte) (n int, err error) {
 
 // broken tells the line, of which the engine's error is kept, from the packed bytes.
 func (u *unpacker) broken(err error) error {
-	if u.in.err != nil && u.in.err != io.EOF {
+	if u.in.err != nil && !errors.Is(u.in.err, io.EOF) {
 		return u.in.err
 	}
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
