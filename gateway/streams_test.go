@@ -18,7 +18,6 @@ import (
 	"github.com/fasthttp/websocket"
 
 	"github.com/weirlog/weir/gateway/session"
-	"github.com/weirlog/weir/topic"
 )
 
 // stream is an answer that is read while it grows.
@@ -489,7 +488,6 @@ func TestExactBytesOnEveryTransport(t *testing.T) {
 		{"a megabyte", `{"value":"` + long + `","value_encoding":"string"}`, `"value":"` + long + `","value_encoding":"string"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const name topic.Name = "exact"
 			w.json("/v1/topics/exact/records", `{"records":[`+c.record+`]}`).want(t, 200)
 			onLines := c.lines
 			if onLines == "" {

@@ -6,11 +6,13 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -121,7 +123,7 @@ func throw(host string, input []byte) (status int, err error) {
 	answer := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(answer, nil)
 	if err != nil {
-		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return 0, fmt.Errorf("there was no answer and no end: %w", err)
 		}
 		return 0, nil

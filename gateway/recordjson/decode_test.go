@@ -63,11 +63,15 @@ func TestRecord(t *testing.T) {
 		{`{"value":1,"partition":null,"timestamp":null,"headers":null,"key_encoding":null,"value_encoding":null}`, `-="1"`},
 		{`{"value":1,"headers":[]}`, `-="1"`},
 		{`{"value":1,"headers":{}}`, `-="1"`},
-		{`{"value":1,"headers":[{"name":"trace","value":"abc"},{"value_base64":"AAE=","name":"sig"},{"name":"trace","value":null},{"name":"","value":""}]}`,
-			`-="1" trace:"abc" sig:"\x00\x01" trace:- :""`},
+		{
+			`{"value":1,"headers":[{"name":"trace","value":"abc"},{"value_base64":"AAE=","name":"sig"},{"name":"trace","value":null},{"name":"","value":""}]}`,
+			`-="1" trace:"abc" sig:"\x00\x01" trace:- :""`,
+		},
 		{`{"value":1,"headers":[{"name":"a","value":"b","more":{"x":[1,2]}}]}`, `-="1" a:"b"`},
-		{`{"value":1,"headers":{"trace":"abc","s\u0069g":{"value_base64":"AAE="},"n":null,"v":{"value":"x"}}}`,
-			`-="1" trace:"abc" sig:"\x00\x01" n:- v:"x"`},
+		{
+			`{"value":1,"headers":{"trace":"abc","s\u0069g":{"value_base64":"AAE="},"n":null,"v":{"value":"x"}}}`,
+			`-="1" trace:"abc" sig:"\x00\x01" n:- v:"x"`,
+		},
 		{`{"offset":7,"topic":"orders","value":1,"extra":{"value":2,"a":1,"a":2},"more":[[[]]]}`, `-="1"`},
 		{`{"value":{"a":1,"a":2}}`, `-="{\"a\":1,\"a\":2}"`}, // a value is opaque
 		{`{"value":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + `}`, fmt.Sprintf("-=%q", strings.Repeat("[", 128)+strings.Repeat("]", 128))},
@@ -231,10 +235,14 @@ func TestBodyRefused(t *testing.T) {
 		{`{"records":[]}`, fault.Validation, `records: must have at least one record`},
 		{`{"records":[{"value":1},{"value":1},{"value":1},{"value":1}]}`, fault.RequestTooLarge, `records: has more than 3 records`},
 		{`{"records":[1]}`, fault.Validation, `records[0]: must be an object`},
-		{`{"records":[{"value":1},{"value":"x","value_encoding":"base64"},{}]}`, fault.Validation,
-			`records[1].value: is not base64 (the standard alphabet, with padding); records[2].value: is required`},
-		{`{"records":[{"value":1},{"value":1},{"headers":[{"name":"n","value":7}]}]}`, fault.Validation,
-			`records[2].headers[0].value: must be a string or null; records[2].value: is required`},
+		{
+			`{"records":[{"value":1},{"value":"x","value_encoding":"base64"},{}]}`, fault.Validation,
+			`records[1].value: is not base64 (the standard alphabet, with padding); records[2].value: is required`,
+		},
+		{
+			`{"records":[{"value":1},{"value":1},{"headers":[{"name":"n","value":7}]}]}`, fault.Validation,
+			`records[2].headers[0].value: must be a string or null; records[2].value: is required`,
+		},
 		{`{"records":[{"value":1},{"value":x}]}`, fault.InvalidJSON, `records[1].value: a value was expected (at byte 33)`},
 		{`{"records":[{"value":1},{"value":1]}`, fault.InvalidJSON, `records[1]: ',' or the end of the array or object was expected (at byte 34)`},
 		{`{"records":[{"value":1},{"value":1}`, fault.InvalidJSON, `records[2]: it ends too early (at byte 35)`},

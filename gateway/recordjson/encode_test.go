@@ -46,8 +46,11 @@ func TestAppend(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{topic.Record{Timestamp: 1762077600123, Key: []byte("user-42"), Value: []byte(`{"total":12.50}`), Headers: []topic.Header{{Name: "trace", Value: []byte("abc")}}}, Options{},
-			`{"offset":0,"timestamp":1762077600123,"key":"user-42","value":{"total":12.50},"headers":[{"name":"trace","value":"abc"}]}`},
+		{
+			topic.Record{Timestamp: 1762077600123, Key: []byte("user-42"), Value: []byte(`{"total":12.50}`), Headers: []topic.Header{{Name: "trace", Value: []byte("abc")}}},
+			Options{},
+			`{"offset":0,"timestamp":1762077600123,"key":"user-42","value":{"total":12.50},"headers":[{"name":"trace","value":"abc"}]}`,
+		},
 		{value("1"), Options{Topic: "orders", Partition: 3}, `{"topic":"orders","partition":3,"offset":0,"timestamp":1,"value":1}`},
 		{topic.Record{Timestamp: 1}, Options{}, start + `"value":null}`},
 		{topic.Record{Timestamp: 1}, Options{Format: Base64}, start + `"value":null}`},
@@ -70,8 +73,11 @@ func TestAppend(t *testing.T) {
 		{value("{\r\n\t\"a\": [\n 1]\n}"), Options{}, start + "\"value\":{\r\n\t\"a\": [\n 1]\n}}"},
 		{value("{\r\n\t\"a\": [\n 1]\n}"), Options{OneLine: true}, start + "\"value\":{  \t\"a\": [  1] }}"},
 		{value(strings.Repeat("[", 129) + strings.Repeat("]", 129)), Options{}, start + `"value":"` + strings.Repeat("[", 129) + strings.Repeat("]", 129) + `","value_encoding":"string"}`},
-		{topic.Record{Timestamp: 1, Headers: []topic.Header{{Name: "a", Value: []byte("\xff")}, {Name: "", Value: nil}, {Name: "\xff", Value: []byte{}}, {Name: "a", Value: []byte("\"")}}}, Options{},
-			start + `"value":null,"headers":[{"name":"a","value_base64":"/w=="},{"name":"","value":null},{"name":"` + "\uFFFD" + `","value":""},{"name":"a","value":"\""}]}`},
+		{
+			topic.Record{Timestamp: 1, Headers: []topic.Header{{Name: "a", Value: []byte("\xff")}, {Name: "", Value: nil}, {Name: "\xff", Value: []byte{}}, {Name: "a", Value: []byte("\"")}}},
+			Options{},
+			start + `"value":null,"headers":[{"name":"a","value_base64":"/w=="},{"name":"","value":null},{"name":"` + "\uFFFD" + `","value":""},{"name":"a","value":"\""}]}`,
+		},
 	} {
 		got := encoded(t, c.record, c.options)
 		if got != c.want {
@@ -121,9 +127,13 @@ func TestExactBytesComeBack(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
 	object := append(append([]byte(`{"a":"`), bytes.Repeat([]byte("x"), 1<<20-8)...), `"}`...)
 	var records []topic.Record
-	for _, v := range [][]byte{nil, {}, []byte("12.50"), []byte("9223372036854775808"), []byte(`"🎈"`), []byte("🎈"), []byte("a\x00b"), []byte(`"a\u0000b"`),
+	for _, v := range [][]byte{
+		nil,
+		{},
+		[]byte("12.50"), []byte("9223372036854775808"), []byte(`"🎈"`), []byte("🎈"), []byte("a\x00b"), []byte(`"a\u0000b"`),
 		[]byte("null"), []byte(" null "), []byte("true"), []byte("\xff"), []byte("hello\n"), []byte("{\n \"a\": 1\r\n}"), []byte("1 "), []byte("  [1]"), mebibyte, text, object,
-		[]byte(strings.Repeat("[", 128) + strings.Repeat("]", 128)), []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))} {
+		[]byte(strings.Repeat("[", 128) + strings.Repeat("]", 128)), []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200)),
+	} {
 		records = append(records, topic.Record{Timestamp: 5, Value: v})
 	}
 	for _, k := range [][]byte{nil, {}, []byte("k"), []byte("a\x00b"), []byte("\xff\x00"), []byte("🎈"), []byte(`{"a":1}`)} {

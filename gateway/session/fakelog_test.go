@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
@@ -365,15 +364,4 @@ func (l *fakeLog) fetched() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fetches
-}
-
-// within polls until ok, or fails.
-func within(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

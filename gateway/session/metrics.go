@@ -28,23 +28,32 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "session_live", Help: "Open streams."}, []string{"mouth"}),
+			Name: "session_live", Help: "Open streams.",
+		}, []string{"mouth"}),
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "session_records_total", Help: "Records written to streams."}, []string{"mouth"}),
+			Name: "session_records_total", Help: "Records written to streams.",
+		}, []string{"mouth"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "session_bytes_total", Help: "Bytes written to streams."}, []string{"mouth"}),
+			Name: "session_bytes_total", Help: "Bytes written to streams.",
+		}, []string{"mouth"}),
 		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "session_cut_total", Help: "Streams that the node ended."}, []string{"reason"}),
+			Name: "session_cut_total", Help: "Streams that the node ended.",
+		}, []string{"reason"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "session_refused_total", Help: "Streams refused because too many were open."}),
+			Name: "session_refused_total", Help: "Streams refused because too many were open.",
+		}),
 		gaps: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "session_gaps_total", Help: "Gaps announced to readers."}),
+			Name: "session_gaps_total", Help: "Gaps announced to readers.",
+		}),
 		shared: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "session_shared_total", Help: "Pieces of a log that a reader took from another's encoding."}),
+			Name: "session_shared_total", Help: "Pieces of a log that a reader took from another's encoding.",
+		}),
 		encoded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "session_encoded_total", Help: "Pieces of a log that were encoded."}),
+			Name: "session_encoded_total", Help: "Pieces of a log that were encoded.",
+		}),
 		cacheSize: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "session_cache_bytes", Help: "Memory of shared encodings."}),
+			Name: "session_cache_bytes", Help: "Memory of shared encodings.",
+		}),
 	}
 	if reg == nil {
 		return m, nil

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,7 +45,8 @@ func connect(t testing.TB, near net.Conn, serve func(http.Header)) *client {
 	t.Helper()
 	// The request goes nowhere: the server's side begins with the answer to it.
 	head := &headSwallower{Conn: near, serve: serve}
-	c, _, err := websocket.NewClient(head, &url.URL{Scheme: "ws", Host: "weir", Path: "/v1/ws"}, nil, 1024, 1024)
+	dialer := websocket.Dialer{ReadBufferSize: 1024, WriteBufferSize: 1024, NetDial: func(string, string) (net.Conn, error) { return head, nil }}
+	c, _, err := dialer.Dial("ws://weir/v1/ws", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *headSwallower) Write(b []byte) (int, error) {
 	header := http.Header{}
 	for line := range strings.SplitSeq(string(b), "\r\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
-			header.Add(http.CanonicalHeaderKey(name), value)
+			header.Add(name, value)
 		}
 	}
 	s.serve(header)
