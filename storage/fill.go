@@ -14,6 +14,9 @@ const (
 	fillStepBytes = 4 << 20
 	fillLowBytes  = 2 << 20   // fill again when less than this is left
 	fillChunk     = 256 << 10 // zeros written at once: the longest that an append may wait for
+	// fillMostGroup is how much a sync may cover for which it is filled ahead. Zeros spare a sync the
+	// file system's journal, but all bytes are written twice: that pays for small syncs only.
+	fillMostGroup = 384 << 10
 )
 
 var zeros [fillChunk]byte
@@ -111,6 +114,7 @@ func (l *Log) Prepare() error {
 func (l *Log) fillWanted(s *segment) bool {
 	size := s.size.Load()
 	return l.settings.Load().FlushMessages == 1 && !l.marked.Load() && // the clean mark knows the file's size
+		l.group.Load() <= fillMostGroup &&
 		(size >= fillFromBytes || size > 0 && len(l.view.Load().segments) > 1) &&
 		l.room.end(s)-size < fillLowBytes && l.fillTarget(s) > l.room.end(s)
 }

@@ -21,8 +21,10 @@ func TestRoomIsFilledAheadFromTheSecondMiBOn(t *testing.T) {
 	s := newScene(t, mem, func(c *Config) { c.Settings.SegmentBytes = 11 << 20 })
 	step := func(bytes int) {
 		t.Helper()
-		s.append(1, 1, bytes)
-		s.sync()
+		for range 10 {
+			s.append(1, 1, bytes/10)
+			s.sync()
+		}
 		must(t, s.log.Prepare())
 	}
 	step(900 << 10)
@@ -106,8 +108,10 @@ func TestAFullDiskShowsWhenRoomIsFilledAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail.Plan()
-	s.append(1, 1, 3<<20)
-	s.sync()
+	for range 30 {
+		s.append(1, 1, 100<<10)
+		s.sync()
+	}
 	s.wantWhole()
 	fail.Plan(vfs.Fault{Ops: vfs.OpWrite, Match: "*.log", Err: syscall.EIO})
 	s.log.fillAfter = s.log.fillAfter.Add(-lookEvery)
@@ -147,5 +151,27 @@ func TestFillingRunsBesideAppends(t *testing.T) {
 	s.wantWhole()
 	s.close()
 	s.open()
+	s.wantWhole()
+}
+
+func TestLargeGroupsAreNotWrittenTwice(t *testing.T) {
+	mem := vfs.NewMem()
+	s := newScene(t, mem, nil)
+	for i := range 60 {
+		s.append(1, 1, 1<<20)
+		s.sync()
+		must(t, s.log.Prepare())
+		if prepared := s.log.Stats().PreparedBytes; i > 20 && prepared > 0 {
+			t.Fatalf("%d bytes are filled ahead of syncs of 1 MiB", prepared)
+		}
+	}
+	for i := 0; s.log.Stats().PreparedBytes == 0; i++ {
+		if i > 30 {
+			t.Fatal("nothing is filled ahead of small syncs")
+		}
+		s.append(1, 1, 1000)
+		s.sync()
+		must(t, s.log.Prepare())
+	}
 	s.wantWhole()
 }

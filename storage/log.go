@@ -47,8 +47,9 @@ type Log struct {
 	unnamed    bool          // the directory is to be synced before the floor rises; guarded by syncing
 	fillAfter  time.Time     // no filling before this time; guarded by syncing
 
-	tail tail
-	room filled
+	tail  tail
+	room  filled
+	group atomic.Int64 // bytes that a sync covers of late, on average; changed with syncing held
 
 	// The owner's alone.
 	idx      *indexer // of the active segment; nil until somebody appends

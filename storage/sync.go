@@ -111,6 +111,8 @@ func (l *Log) raise(mark topic.Mark, s *segment, bytes int64) error {
 	if fresh < 0 { // a new segment
 		fresh = bytes
 	}
+	group := l.group.Load()
+	l.group.Store(group + (fresh-group)/8)
 	if err := l.floor.Raise(floorMark{End: mark.End, Segment: s.base, Bytes: bytes}, fresh); err != nil {
 		if outOfRoom(err) {
 			return nil // a floor that is too low costs a recovery time, nothing else
