@@ -317,6 +317,72 @@ func TestConnectionsAreCapped(t *testing.T) {
 	})
 }
 
+func TestOneAddressIsCappedUnlessItIsLoopback(t *testing.T) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own string
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() {
+			own = ip.IP.String()
+		}
+	}
+	if own == "" {
+		t.Skip("this machine has no address but loopback's")
+	}
+	w := start(t, func(c *Config, _ *Deps) { c.AddressConnections, c.Insecure, c.Address = 2, true, "0.0.0.0:0" })
+	_, port, err := net.SplitHostPort(w.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(host string) (net.Conn, string) {
+		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Log(err) // it may be closed by now; the answer is there to be read
+		}
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil {
+			t.Fatalf("from %s: %v", host, err)
+		}
+		return c, line
+	}
+	first, _ := get(own)
+	for i, want := range []string{"HTTP/1.1 200", "HTTP/1.1 503"} {
+		if _, got := get(own); !strings.HasPrefix(got, want) {
+			t.Errorf("connection %d: %q, want %s", i+2, got, want)
+		}
+	}
+	for range 4 {
+		if _, got := get("127.0.0.1"); !strings.HasPrefix(got, "HTTP/1.1 200") {
+			t.Errorf("from loopback: %q", got)
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { c, got := get(own); _ = c.Close(); return strings.HasPrefix(got, "HTTP/1.1 200") })
+}
+
+func TestTheAccessLogHasNoQuery(t *testing.T) {
+	w := start(t)
+	w.send("GET", "/v1/topics?page_token=secret", "", "X-Request-Id", "r-7")
+	until(t, func() bool { return strings.Contains(w.logs.String(), "request_id=r-7") })
+	logs := w.logs.String()
+	if strings.Contains(logs, "secret") {
+		t.Errorf("the log has the query: %s", logs)
+	}
+	for _, part := range []string{"route=/v1/topics", "status=400", "peer=127.0.0.1"} {
+		if !strings.Contains(logs, part) {
+			t.Errorf("the log has no %s: %s", part, logs)
+		}
+	}
+}
+
 func TestRequestsAndTheirBytesAreCapped(t *testing.T) {
 	w := start(t, func(c *Config, _ *Deps) { c.InFlightRequests = 2 })
 	release := make(chan struct{})
