@@ -33,7 +33,7 @@ func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, Recovery{}, err
 	}
-	l := &Log{cfg: cfg, fsys: fsys, dir: dir, files: cfg.Files}
+	l := &Log{cfg: cfg, fsys: fsys, dir: filepath.Clean(dir), files: cfg.Files}
 	if l.files == nil {
 		l.files, l.ownFiles = NewFiles(privateFiles, DefaultIndexBytes), true
 	}
@@ -55,11 +55,7 @@ func (l *Log) open(now time.Time) (Recovery, error) {
 	if err != nil {
 		return Recovery{}, err
 	}
-	for _, name := range names {
-		if base, ok := parseSegmentName(name); ok {
-			l.view.Store(l.view.Load().with(l.segment(base, unknownSize)))
-		}
-	}
+	l.view.Store(&view{l.segmentsOf(names)})
 	start, ok, err := readStart(l.fsys, l.dir)
 	if err != nil {
 		return Recovery{}, err
@@ -86,6 +82,25 @@ func (l *Log) open(now time.Time) (Recovery, error) {
 	}
 	l.producers, err = l.loadProducers(now)
 	return r.found, err
+}
+
+// segmentsOf describes the segments among the names of a directory, which are sorted. A large log has
+// many, and a node opens all logs when it starts, so there is little work for each.
+func (l *Log) segmentsOf(names []string) (segments []*segment) {
+	closeFailed, dir := l.closeFailed, l.dir+string(filepath.Separator)
+	for _, name := range names {
+		base, ok := parseSegmentName(name)
+		if !ok {
+			continue
+		}
+		made := &struct {
+			segment segment
+			file    file
+		}{file: file{set: l.files, fsys: l.fsys, flag: os.O_RDWR, closeErr: closeFailed}}
+		made.segment.describe(&made.file, dir+name, base, unknownSize)
+		segments = append(segments, &made.segment)
+	}
+	return segments
 }
 
 // segment describes a segment of this log.

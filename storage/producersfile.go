@@ -180,39 +180,51 @@ func saveProducers(fsys vfs.FS, dir string, p *Producers, mark topic.Mark) error
 // the log from the mark's end on is still to be applied. Without a readable snapshot the table is empty
 // and the mark that of an empty log.
 func loadProducers(fsys vfs.FS, dir string, cfg ProducerConfig, most topic.Offset, now time.Time, fits func(topic.Mark) bool) (*Producers, topic.Mark, error) {
+	// After an orderly close there is one that ends where the log does: no need to list a large directory.
+	if p, mark, err := loadSnapshot(fsys, dir, cfg, most, now, fits); p != nil || err != nil {
+		return p, mark, err
+	}
 	ends, err := listProducers(fsys, dir)
 	if err != nil {
 		return nil, topic.Mark{}, err
 	}
 	for _, end := range slices.Backward(ends) {
-		if end > most {
+		if end >= most {
 			continue
 		}
-		b, err := readSmall(fsys, filepath.Join(dir, producersName(end)), producersKind)
-		if missing(err) {
-			continue
-		}
-		if err != nil {
-			return nil, topic.Mark{}, err
-		}
-		p, mark, err := decodeProducers(b, cfg, now)
-		switch {
-		case err == nil && mark.End == end && fits(mark):
-			return p, mark, nil
-		case err == nil:
-			p.Clear() // it took its keys from the budget
-			// It is of another history, and later on it might seem to fit.
-			if err := fsys.Remove(filepath.Join(dir, producersName(end))); err != nil {
-				return nil, topic.Mark{}, err
-			}
-			if err := fsys.SyncDir(dir); err != nil {
-				return nil, topic.Mark{}, err
-			}
-		case !errors.Is(err, errUnreadable):
-			return nil, topic.Mark{}, err
+		if p, mark, err := loadSnapshot(fsys, dir, cfg, end, now, fits); p != nil || err != nil {
+			return p, mark, err
 		}
 	}
 	return NewProducers(cfg), topic.Mark{Epoch: topic.NoEpoch}, nil
+}
+
+// loadSnapshot reads the snapshot that ends at an offset. The table is nil when there is none that can
+// be used.
+func loadSnapshot(fsys vfs.FS, dir string, cfg ProducerConfig, end topic.Offset, now time.Time, fits func(topic.Mark) bool) (*Producers, topic.Mark, error) {
+	name := filepath.Join(dir, producersName(end))
+	b, err := readSmall(fsys, name, producersKind)
+	if missing(err) {
+		return nil, topic.Mark{}, nil
+	}
+	if err != nil {
+		return nil, topic.Mark{}, err
+	}
+	p, mark, err := decodeProducers(b, cfg, now)
+	switch {
+	case errors.Is(err, errUnreadable):
+		return nil, topic.Mark{}, nil
+	case err != nil:
+		return nil, topic.Mark{}, err
+	case mark.End == end && fits(mark):
+		return p, mark, nil
+	}
+	p.Clear() // it took its keys from the budget
+	// It is of another history, and later on it might seem to fit.
+	if err := fsys.Remove(name); err != nil {
+		return nil, topic.Mark{}, err
+	}
+	return nil, topic.Mark{}, fsys.SyncDir(dir)
 }
 
 // listProducers lists the ends of the snapshots in a directory, lowest first.

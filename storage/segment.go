@@ -59,11 +59,16 @@ func parseSegmentName(name string) (topic.Offset, bool) {
 
 // newSegment describes a segment; it touches no file.
 func newSegment(fsys vfs.FS, files *Files, dir string, base topic.Offset, size int64) *segment {
-	stem := segmentStem(dir, base)
-	s := &segment{base: base, stem: stem}
-	s.log = &file{set: files, fsys: fsys, name: stem + logSuffix, flag: os.O_RDWR}
-	s.size.Store(size)
+	s := &segment{}
+	s.describe(&file{set: files, fsys: fsys, flag: os.O_RDWR}, segmentStem(dir, base)+logSuffix, base, size)
 	return s
+}
+
+// describe fills in a new segment.
+func (s *segment) describe(f *file, name string, base topic.Offset, size int64) {
+	f.name = name
+	s.base, s.stem, s.log = base, name[:len(name)-len(logSuffix)], f
+	s.size.Store(size)
 }
 
 // again describes the same files anew, for a segment that was cut to a size.
