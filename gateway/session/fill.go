@@ -26,6 +26,9 @@ func (r *Reader) fill(ctx context.Context, p *part, limit Limit, page *Page) (en
 		if !r.take(p, limit, page) {
 			return false, nil // the next record is larger than what is left of the page
 		}
+		if p.next == p.high && r.held.piece == nil {
+			return true, nil // what has come since rings the bell
+		}
 	}
 	return false, nil
 }
@@ -79,6 +82,7 @@ func (r *Reader) hold(ctx context.Context, p *part, limit Limit, page *Page) (bo
 		if err != nil {
 			return false, err
 		}
+		p.high = bounds.HighWatermark
 		if p.next == topic.NoOffset {
 			p.next, p.leader = bounds.LogStart, bounds.LeaderEpoch
 		}

@@ -37,8 +37,8 @@ type Hub struct {
 	metrics  *metrics
 	cache    *cache
 
-	// closing ends when the drain begins: sessions say goodbye. ctx ends when its time is up.
-	closing    chan struct{}
+	// closing is set when the drain begins: sessions say goodbye. ctx ends when its time is up.
+	closing    atomic.Bool
 	ctx        context.Context
 	cancel     context.CancelFunc
 	places     atomic.Int64 // live sessions
@@ -65,7 +65,7 @@ func NewHub(cfg Config, deps Deps) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: deps.Log, producer: deps.Producer, nodeID: deps.NodeID, logger: logger, metrics: m,
-		cache: newCache(cfg.CacheBytes, m), closing: make(chan struct{}), live: map[*session]struct{}{},
+		cache: newCache(cfg.CacheBytes, m), live: map[*session]struct{}{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h, nil
@@ -94,10 +94,8 @@ func (h *Hub) Live() int { return int(h.places.Load()) }
 // them. When ctx ends first their sockets are closed as they stand. New sessions are refused from now on.
 func (h *Hub) Drain(ctx context.Context) {
 	h.mu.Lock()
-	if !h.draining {
-		h.draining = true
-		close(h.closing)
-	}
+	h.draining = true
+	h.closing.Store(true)
 	for s := range h.live {
 		// A goodbye has to pass what is stuck in front of it within its own time.
 		s.socket.hurry(h.cfg.Goodbye)
@@ -170,16 +168,6 @@ func (h *Hub) ended(s *session, err error) {
 		h.logger.Error("session failed", "session", s.id, "mouth", s.mouth, "err", err)
 	case err != nil:
 		h.logger.Debug("session ended", "session", s.id, "mouth", s.mouth, "err", err)
-	}
-}
-
-// isClosing says that the drain has begun.
-func (h *Hub) isClosing() bool {
-	select {
-	case <-h.closing:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -66,6 +66,7 @@ type part struct {
 	number topic.Partition
 	ref    topic.Ref
 	next   topic.Offset // the position; NoOffset: the log's start, wherever that is
+	high   topic.Offset // the high watermark as last seen
 	until  topic.Offset // the reader's end; NoOffset: none
 	last   topic.Epoch  // of the last record read
 	leader topic.Epoch  // under which next and last are known to lie in the log; NoEpoch: not known

@@ -56,7 +56,7 @@ func (st *streaming) run() error {
 	}
 	st.wake(st.hub.cfg.Heartbeat)
 	for !st.gone.Load() {
-		if st.hub.isClosing() {
+		if st.hub.closing.Load() {
 			return st.say(true, func(b []byte) []byte { return st.Mouth.closing(b, st.Reader, st.hub.reconnectAfter()) })
 		}
 		page, err := st.Reader.Next(st.hub.ctx, Limit{Records: st.hub.cfg.WindowRecords, Bytes: st.hub.cfg.WindowBytes})

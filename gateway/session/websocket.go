@@ -76,7 +76,7 @@ func (p *peer) run(ws WebSocket) error {
 		if l := p.left.Load(); l != nil {
 			return p.leave(buf, l)
 		}
-		if p.hub.isClosing() {
+		if p.hub.closing.Load() {
 			ms := p.hub.reconnectAfter().Milliseconds()
 			buf.b = p.appendClosing(buf.b, ms)
 			return p.goodbye(buf, problem.CloseShutdown, "the node is shutting down")
