@@ -176,7 +176,7 @@ type conn struct {
 const (
 	idleAfter     = 10 * time.Millisecond // of silence before a stream counts as idle
 	writePiece    = 256 << 10             // bytes that get a deadline of their own
-	lingerMost    = 4 << 20
+	lingerMost    = 64 << 20
 	lingerTimeout = 2 * time.Second
 )
 
@@ -210,8 +210,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	written := 0
 	for {
 		piece := p[written:min(len(p), written+writePiece)]
-		// Not for every small answer: a second more or less of patience does no harm.
-		if t := now(); t.Sub(c.armed) > time.Second || len(p) > writePiece {
+		// Not for every small answer: an eighth less of patience does no harm.
+		if t := now(); t.Sub(c.armed) > c.patience/8 || len(p) > writePiece {
 			if err := c.TCPConn.SetWriteDeadline(t.Add(c.patience)); err != nil {
 				return written, err
 			}
