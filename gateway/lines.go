@@ -57,6 +57,7 @@ type lines struct {
 	taken    int // the last that is in the chunk, or was refused
 	handled  int // the last whose outcome is known
 	stored   int
+	again    int // of the stored: by an earlier request with the same key
 	accepted int // with acks=none
 	failed   int
 	spans    []span
@@ -240,6 +241,9 @@ func (st *lines) settle() {
 			continue
 		}
 		stored++
+		if r.Duplicate {
+			st.again++
+		}
 		st.span(r)
 		if st.call.receipt {
 			st.receipt(st.numbers[i], r)

@@ -272,6 +272,17 @@ func TestAKeyedStreamEndsAtItsFirstFailure(t *testing.T) {
 	w.lines("/v1/topics/log/partitions/0/records", body).want(t, 409)
 }
 
+func TestARepeatedStreamSaysHowMuchWasStoredBefore(t *testing.T) {
+	w := start(t)
+	w.node.answer(func(_ context.Context, a *topic.Append) error {
+		for i := range a.Results {
+			a.Results[i] = topic.Stored{Offset: topic.Offset(i), Duplicate: i < 2}
+		}
+		return nil
+	})
+	w.lines("/v1/topics/log/records", strings.Repeat("{\"value\":1}\n", 3), "Idempotency-Key", "k").want(t, 200, `"stored":3,"failed":0,"duplicates":2,"last_line":3`)
+}
+
 func TestALineThatIsTooLongIsLeftOut(t *testing.T) {
 	w := start(t)
 	long := `{"value":"` + strings.Repeat("a", worstEncoding*topic.DefaultMaxMessageBytes/2+recordOverhead) + "\"}\n"

@@ -62,6 +62,10 @@ func (st *lines) end(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(st.stored), 10)
 	dst = append(dst, `,"failed":`...)
 	dst = strconv.AppendInt(dst, int64(st.failed), 10)
+	if st.again > 0 {
+		dst = append(dst, `,"duplicates":`...)
+		dst = strconv.AppendInt(dst, int64(st.again), 10)
+	}
 	dst = append(dst, `,"last_line":`...)
 	dst = strconv.AppendInt(dst, int64(st.handled), 10)
 	dst = append(dst, `,"partitions":[`...)
