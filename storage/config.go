@@ -16,8 +16,9 @@ type Config struct {
 	Producers   ProducerConfig
 
 	// LatestEpoch is the newest epoch that the partition had a leader in, as far as the cluster's
-	// metadata tells; 0 when that is not known. A recovery takes a batch of a later one for damage: the
-	// epoch is outside of a batch's checksum, and one that is too high would keep every leader out.
+	// metadata tells; 0 when that is not known. A recovery takes a batch of a later one, that the log's own
+	// table does not know either, for damage: the epoch is outside of a batch's checksum, and one that is
+	// too high would keep every leader out.
 	LatestEpoch topic.Epoch
 
 	// SameBoot says that the machine has not been started anew since the data directory was last

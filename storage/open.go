@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -76,6 +77,9 @@ func (l *Log) open(now time.Time) (Recovery, error) {
 		l.producers, err = l.loadProducers(now)
 		return Recovery{State: Clean, Promised: l.End()}, err
 	}
+	if err := l.describe(); err != nil && !outOfRoom(err) {
+		return Recovery{}, err
+	}
 	r := recovery{log: l}
 	if err := r.run(); err != nil {
 		return Recovery{}, err
@@ -147,8 +151,8 @@ func interrupted(name string) bool {
 	return strings.HasSuffix(name, asideSuffix) || ofCompaction(name)
 }
 
-// create makes the directory and says in it for people whose log it is. None of it is durable before the
-// first append is, in [Log.nameDurably]: when a power cut takes an empty log, the next open makes it anew.
+// create makes the directory. It is not durable before the first append is, see [Log.nameDurably]: when a
+// power cut takes an empty log, the next open makes it anew.
 func (l *Log) create() error {
 	if err := makeDir(l.fsys, filepath.Dir(filepath.Dir(l.dir))); err != nil { // it is there, but for logs outside of a node
 		return err
@@ -156,42 +160,41 @@ func (l *Log) create() error {
 	if err := l.fsys.MkdirAll(l.dir, 0o755); err != nil {
 		return err
 	}
-	about, err := l.describe()
+	return nil
+}
+
+// nameDurably makes the names durable that lead to the log: those in its directory, of the directory
+// itself and of the one above, the topic's. Whoever made them may have been killed since, so it does
+// not matter who that was.
+func (l *Log) nameDurably() error {
+	dir := l.dir
+	for range 3 {
+		if err := l.fsys.SyncDir(dir); err != nil {
+			return &doubtError{err}
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
+}
+
+// describe writes partition.json, if it does not say already what it should. Nobody waits until it is
+// on disk: after a crash it is looked at again.
+func (l *Log) describe() error {
+	about, err := json.Marshal(partitionFile{l.cfg.Path.Topic, l.cfg.ID.String(), l.cfg.Path.Partition})
 	if err != nil {
 		return err
 	}
-	f, err := l.fsys.Open(filepath.Join(l.dir, partitionName), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	about = append(about, '\n')
+	name := filepath.Join(l.dir, partitionName)
+	if is, err := vfs.ReadFile(l.fsys, name, 1<<16); err == nil && bytes.Equal(is, about) {
+		return nil // else it is missing or no good
+	}
+	f, err := l.fsys.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteAt(about, 0)
 	return errors.Join(err, f.Close())
-}
-
-// nameDurably makes everything durable that leads to the log: what create did, and the names of the
-// log's directory and of the one above, the topic's. Whoever made them may have been killed since, so it
-// does not matter who that was.
-func (l *Log) nameDurably() error {
-	about, err := l.describe()
-	if err != nil {
-		return err
-	}
-	if err := replaceFile(l.fsys, filepath.Join(l.dir, partitionName), about); err != nil { // it syncs l.dir, too
-		return err
-	}
-	for dir := l.dir; dir != filepath.Dir(filepath.Dir(l.dir)); {
-		dir = filepath.Dir(dir)
-		if err := l.fsys.SyncDir(dir); err != nil {
-			return &doubtError{err}
-		}
-	}
-	return nil
-}
-
-// describe is the content of partition.json.
-func (l *Log) describe() ([]byte, error) {
-	about, err := json.Marshal(partitionFile{l.cfg.Path.Topic, l.cfg.ID.String(), l.cfg.Path.Partition})
-	return append(about, '\n'), err
 }
 
 // partitionFile is for people and for Dump; no log is opened by it.

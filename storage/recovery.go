@@ -28,8 +28,13 @@ type recovery struct {
 	mark  topic.Mark
 	x     *indexer
 	whole bool // the epoch table is made anew: skip nothing
-	cut   bool // the end was found before the segments ended
-	torn  bool // what stands last in the file is not a sound batch, and stays
+
+	// latest is the newest epoch that the partition had, 0 when that is not known. An older copy of the
+	// metadata may be in force, so the log's own table has a say: it knows all epochs below the floor.
+	latest topic.Epoch
+
+	cut  bool // the end was found before the segments ended
+	torn bool // what stands last in the file is not a sound batch, and stays
 }
 
 func (r *recovery) run() error {
@@ -145,6 +150,9 @@ func (r *recovery) loadEpochs(segments []*segment, first int) error {
 	switch {
 	case err == nil:
 		l.epochs, l.savedEpoch = table, table.entries.Load()
+		if l.cfg.LatestEpoch != 0 {
+			r.latest = max(l.cfg.LatestEpoch, table.Last())
+		}
 		return nil
 	case !missing(err):
 		return err
@@ -154,7 +162,9 @@ func (r *recovery) loadEpochs(segments []*segment, first int) error {
 		l.savedEpoch = l.epochs.entries.Load() // a table without entries says no more than none
 		return nil
 	}
-	r.found.Rebuilt = append(r.found.Rebuilt, epochsName)
+	if r.floor.End > segments[0].base { // else it was never written, since nothing was ever synced
+		r.found.Rebuilt = append(r.found.Rebuilt, epochsName)
+	}
 	for i, s := range segments[:first] {
 		err := l.scan(s, segments[i+1].base, s.base, true, func(b found) error {
 			l.epochs.Assign(b.header.LeaderEpoch, b.header.BaseOffset)
@@ -308,8 +318,7 @@ func (r *recovery) follows(h *batch.Header, active bool) bool {
 	if active && r.log.contiguous() && h.BaseOffset != r.x.next {
 		return false
 	}
-	latest := r.log.cfg.LatestEpoch
-	return h.LeaderEpoch >= r.mark.Epoch && (latest == 0 || h.LeaderEpoch <= latest)
+	return h.LeaderEpoch >= r.mark.Epoch && (r.latest == 0 || h.LeaderEpoch <= r.latest)
 }
 
 // above reads what nobody was promised, up to the first place that is not a sound batch. sound is

@@ -239,6 +239,22 @@ func TestAnEpochThatNoLeaderHadIsDamage(t *testing.T) {
 	}
 }
 
+// An older copy of the metadata may have been put back: what was synced in later epochs is no damage.
+func TestEpochsThatTheTableKnowsAreNoDamage(t *testing.T) {
+	mem := vfs.NewMem()
+	s := newScene(t, mem, func(c *Config) { c.LatestEpoch = 1 })
+	for s.epoch = 1; s.epoch < 4; s.epoch++ {
+		s.append(2, 2, 40)
+		s.sync()
+	}
+	s.reopen(mem.Kill())
+	if s.log.End() != 12 || s.found.State != Synced || s.log.Mark().Epoch != 3 {
+		t.Fatalf("end %d, epoch %d: %+v", s.log.End(), s.log.Mark().Epoch, s.found)
+	}
+	s.epoch = 4
+	s.wantWhole()
+}
+
 func TestDamageInAClosedSegmentIsFoundByItsReaders(t *testing.T) {
 	mem := vfs.NewMem()
 	s := newScene(t, mem, small)
