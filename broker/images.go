@@ -117,14 +117,6 @@ func (n *Node) changeOf(t *cluster.Topic) *change {
 		copy(c.partitions, *c.served.partitions.Load())
 	}
 	makeDir := sync.OnceValue(func() error { return n.makeTopicDir(t.ID) })
-	if slices.ContainsFunc(t.Partitions, func(d topic.PartitionDescription) bool { return d.On(n.cfg.NodeID) }) {
-		c.openings = append(c.openings, func() error {
-			if makeDir() == nil { // otherwise the partitions say why not
-				n.describeTopic(t)
-			}
-			return nil
-		})
-	}
 	for i := range t.Partitions {
 		if c.partitions[i] != nil || !t.Partitions[i].On(n.cfg.NodeID) {
 			continue
@@ -170,6 +162,9 @@ func (n *Node) settle(ctx context.Context, c *change) {
 				p.logger.Debug("not told of a change", "err", err)
 			}
 		}
+	}
+	if slices.ContainsFunc(c.partitions, func(p *partition) bool { return p != nil }) {
+		n.described.push(c.topic)
 	}
 	c.served.topic.Store(c.topic)
 	c.served.partitions.Store(&c.partitions)
@@ -224,6 +219,7 @@ func (n *Node) drop(t *cluster.Topic) error {
 		return nil
 	}
 	delete(n.shut, t.ID)
+	n.described.forget(t.ID)
 	partitions := *known.(*served).partitions.Load()
 	for _, p := range partitions {
 		if p != nil {

@@ -52,13 +52,14 @@ type Node struct {
 	logger   *slog.Logger
 	metrics  *metrics
 
-	hall     *hall
-	inFlight budget
-	files    *storage.Files
-	room     *storage.Room
-	keys     *storage.KeyBudget
-	removals removals
-	soon     chan *partition // to be cleaned before the next round
+	hall      *hall
+	inFlight  budget
+	files     *storage.Files
+	room      *storage.Room
+	keys      *storage.KeyBudget
+	removals  removals
+	described descriptions
+	soon      chan *partition // to be cleaned before the next round
 
 	state      atomic.Int32
 	open       atomic.Int64 // partitions that are open
@@ -95,6 +96,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		room:       storage.NewRoom(deps.FS, cfg.Dir, cfg.ReserveBytes),
 		keys:       storage.NewKeyBudget(int64(cfg.IdempotencyKeys)),
 		removals:   newRemovals(),
+		described:  newDescriptions(),
 		soon:       make(chan *partition, 64),
 		partitions: run.NewGroup(context.Background()),
 		shut:       map[topic.ID]struct{}{},
@@ -119,6 +121,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.state.Store(isServing)
 		group.Go("images", n.watchImages)
 		group.Go("cleaner", n.clean)
+		group.Go("descriptions", n.describeTopics)
 		select {
 		case <-group.Context().Done():
 			err = context.Cause(group.Context())
@@ -285,6 +288,7 @@ func (n *Node) logConfig(t *topic.Description, path topic.Path) storage.Config {
 	cfg := storage.Default(path, t.ID)
 	cfg.Incarnation = n.incarnated
 	cfg.Settings = t.Settings
+	cfg.LatestEpoch = t.Partitions[path.Partition].Epoch
 	cfg.Producers.Window = n.cfg.IdempotencyWindow
 	cfg.Producers.Keys = n.keys
 	cfg.SameBoot = n.sameBoot

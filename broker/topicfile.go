@@ -2,12 +2,14 @@ package broker
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/weirlog/weir/broker/cluster"
 	"github.com/weirlog/weir/storage/vfs"
@@ -84,14 +86,70 @@ func decodeTopicFile(b []byte, id topic.ID) (cluster.Survivor, error) {
 	return s, s.Check()
 }
 
-// describeTopic keeps topic.json as the image is. It is for an operator who lost the metadata, so a disk
-// without room for it does not keep a node from serving: the next change, or start, tries again.
+// descriptions are the topics whose topic.json is to be looked after. Nobody waits for that: a change of
+// many topics would wait for two syncs of each, and what a crash keeps from being written the next start
+// writes.
+type descriptions struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	topics map[topic.ID]*cluster.Topic // as they are now; guarded by mu
+}
+
+func newDescriptions() descriptions {
+	return descriptions{wake: make(chan struct{}, 1), topics: map[topic.ID]*cluster.Topic{}}
+}
+
+func (d *descriptions) push(t *cluster.Topic) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.topics[t.ID] = t
+	ring(d.wake)
+}
+
+func (d *descriptions) forget(id topic.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.topics, id)
+}
+
+// take returns one of them, nil when there is none.
+func (d *descriptions) take() *cluster.Topic {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, t := range d.topics {
+		delete(d.topics, id)
+		return t
+	}
+	return nil
+}
+
+// describeTopics keeps topic.json of all topics as the image is, until ctx ends and nothing is left.
+func (n *Node) describeTopics(ctx context.Context) error {
+	for stopped := false; !stopped; {
+		select {
+		case <-n.described.wake:
+		case <-ctx.Done():
+			stopped = true
+		}
+		for t := n.described.take(); t != nil && n.failure() == nil; t = n.described.take() {
+			n.describeTopic(t)
+		}
+	}
+	return nil
+}
+
+// describeTopic keeps topic.json of one topic as the image is. It is for an operator who lost the metadata,
+// so a disk without room for it does not keep a node from serving: the next change, or start, tries again.
 func (n *Node) describeTopic(t *cluster.Topic) {
 	content, err := encodeTopicFile(t)
 	if err == nil {
 		err = replaceIfOther(n.fs, filepath.Join(n.topicDir(t.ID), topicFileName), content)
 	}
-	if err != nil {
+	if err == nil {
+		return
+	}
+	if _, ok := n.hall.topics.Load(t.ID); ok { // else it was deleted meanwhile, its directory with it
 		n.logger.Warn("cannot write down a topic's settings beside its records; they are in the metadata alone", "topic", string(t.Name), "err", err)
 	}
 }
