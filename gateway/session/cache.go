@@ -17,7 +17,6 @@ type cache struct {
 	entries map[pieceKey]*cacheEntry
 	newest  *cacheEntry // the ring of finished entries, most recently used first
 	bytes   int
-	readers map[topic.Ref]int // that listen to a partition
 }
 
 // pieceKey names a piece. Within one epoch the records at an offset never change.
@@ -37,29 +36,18 @@ type cacheEntry struct {
 }
 
 func newCache(most int, m *metrics) *cache {
-	return &cache{most: most, metrics: m, entries: map[pieceKey]*cacheEntry{}, readers: map[topic.Ref]int{}}
+	return &cache{most: most, metrics: m, entries: map[pieceKey]*cacheEntry{}}
 }
 
-// listen counts a reader of a partition, or one less.
-func (c *cache) listen(ref topic.Ref, change int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.readers[ref] + change; n > 0 {
-		c.readers[ref] = n
-	} else {
-		delete(c.readers, ref)
-	}
-}
-
-// get returns a piece that is there, or nil. crowd is how many readers listen to the partition.
-func (c *cache) get(key pieceKey) (p *piece, crowd int) {
+// get returns a piece that is there, or nil.
+func (c *cache) get(key pieceKey) *piece {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[key]; e != nil && e.piece != nil {
 		c.touch(e)
-		return e.piece, 0
+		return e.piece
 	}
-	return nil, c.readers[key.ref]
+	return nil
 }
 
 // load returns the piece of key, and calls make for it when nobody else does. make returns that piece

@@ -124,8 +124,8 @@ func (r *Reader) read(ctx context.Context, p *part, bounds topic.Bounds, most in
 	known := p.leader == bounds.LeaderEpoch && p.next >= bounds.LogStart
 	if known && !(r.chunk.part == p) {
 		key := pieceKey{ref: p.ref, leader: bounds.LeaderEpoch, start: p.next, format: r.format}
-		one, crowd := r.cache.get(key)
-		if one == nil && crowd > 1 && bounds.HighWatermark-p.next <= tailRecords {
+		one := r.cache.get(key)
+		if one == nil && r.tails.crowd(p.ref) > 1 && bounds.HighWatermark-p.next <= tailRecords {
 			one, err = r.cache.load(ctx, key, func() ([]*piece, error) { return r.encodeAll(ctx, p) })
 			if err != nil && !errors.Is(err, errUnshared) && !errors.Is(err, errNotMade) {
 				return nil, false, err

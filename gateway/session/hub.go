@@ -36,6 +36,7 @@ type Hub struct {
 	logger   *slog.Logger
 	metrics  *metrics
 	cache    *cache
+	tails    tails
 
 	// closing is set when the drain begins: sessions say goodbye. ctx ends when its time is up.
 	closing    atomic.Bool
@@ -67,6 +68,7 @@ func NewHub(cfg Config, deps Deps) (*Hub, error) {
 		cfg: cfg, log: deps.Log, producer: deps.Producer, nodeID: deps.NodeID, logger: logger, metrics: m,
 		cache: newCache(cfg.CacheBytes, m), live: map[*session]struct{}{},
 	}
+	h.tails = tails{hub: h, by: map[topic.Ref]*tail{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -120,15 +122,16 @@ func (h *Hub) Drain(ctx context.Context) {
 // session owns the connection from now on. end is called when it is over, or when it cannot begin.
 func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error, end func()) {
 	s := newSession(mouth, newSocket(conn, h.cfg.WriteTimeout), h.metrics)
-	h.mu.Lock()
-	if h.draining {
-		h.mu.Unlock()
+	if !h.enter() {
 		s.socket.abort()
 		end()
 		return
 	}
+	h.mu.Lock()
 	h.live[s] = struct{}{}
-	h.goroutines.Add(1)
+	if h.draining { // since it has entered
+		s.socket.hurry(h.cfg.Goodbye)
+	}
 	h.mu.Unlock()
 	h.places.Add(1)
 	h.metrics.live(mouth).Inc()
@@ -146,6 +149,17 @@ func (h *Hub) start(mouth string, conn net.Conn, serve func(*session) error, end
 		h.metrics.live(mouth).Dec()
 		h.ended(s, err)
 	}()
+}
+
+// enter counts one more goroutine that Drain waits for, unless the drain has begun.
+func (h *Hub) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.draining {
+		return false
+	}
+	h.goroutines.Add(1)
+	return true
 }
 
 // beside runs a goroutine that serves a session beside its own. It ends when the session's socket closes.

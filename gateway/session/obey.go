@@ -75,6 +75,9 @@ func (p *peer) subscribe(dst []byte, c *command) []byte {
 
 // attach begins a subscription with a reader that stands where it should.
 func (p *peer) attach(dst []byte, s *subscription, c *command) []byte {
+	if p.socket.raw != nil {
+		s.reader.serve = p.serve
+	}
 	if err := s.reader.Listen(p.bell); err != nil {
 		s.reader.Close()
 		return refuse(dst, c, err)

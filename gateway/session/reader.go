@@ -25,6 +25,7 @@ type Spec struct {
 type Reader struct {
 	log     Log
 	cache   *cache
+	tails   *tails
 	metrics *metrics
 	format  Format
 	onGap   OnGap
@@ -40,7 +41,8 @@ type Reader struct {
 	held  piecer // a piece of which a part of the records was given
 	page  Page
 
-	bell chan<- struct{} // nil until Listen
+	bell  chan<- struct{} // nil until Listen
+	serve func() bool     // see member; may be nil
 }
 
 // piecer is a reader's place in a piece.
@@ -91,7 +93,7 @@ var (
 // Open makes a reader that stands where spec says. The errors are those of a request: a topic or
 // partition that does not exist, a cursor that does not fit, an offset that is out of range.
 func (h *Hub) Open(ctx context.Context, spec Spec) (*Reader, error) {
-	r := &Reader{log: h.log, cache: h.cache, metrics: h.metrics, format: spec.Format, onGap: spec.OnGap, until: spec.UntilEnd}
+	r := &Reader{log: h.log, cache: h.cache, tails: &h.tails, metrics: h.metrics, format: spec.Format, onGap: spec.OnGap, until: spec.UntilEnd}
 	if err := r.place(ctx, spec, h.cfg.MaxPartitions); err != nil {
 		return nil, err
 	}
@@ -120,12 +122,11 @@ func (r *Reader) Listen(bell chan<- struct{}) error {
 }
 
 func (r *Reader) listen(p *part) error {
-	stop, err := r.log.Listen(p.ref, r.bell)
+	stop, err := r.tails.listen(p.ref, &member{bell: r.bell, serve: r.serve})
 	if err != nil {
 		return err
 	}
 	p.stop = stop
-	r.cache.listen(p.ref, 1)
 	return nil
 }
 
@@ -142,7 +143,6 @@ func (r *Reader) unlisten(p *part) {
 	if p.stop != nil {
 		p.stop()
 		p.stop = nil
-		r.cache.listen(p.ref, -1)
 	}
 }
 
@@ -155,7 +155,7 @@ func (r *Reader) drop() {
 // Seek moves the reader, as if it had been opened there. Listening goes on. After an error the reader
 // stands where it stood.
 func (r *Reader) Seek(ctx context.Context, from From) error {
-	to := &Reader{log: r.log, cache: r.cache, metrics: r.metrics, format: r.format, onGap: r.onGap}
+	to := &Reader{log: r.log, cache: r.cache, tails: r.tails, metrics: r.metrics, format: r.format, onGap: r.onGap}
 	spec := Spec{From: from}
 	for _, f := range r.topics {
 		spec.Topics = append(spec.Topics, f.name)
@@ -170,6 +170,7 @@ func (r *Reader) Seek(ctx context.Context, from From) error {
 		return err
 	}
 	if r.bell != nil {
+		to.serve = r.serve
 		if err := to.Listen(r.bell); err != nil {
 			to.Close()
 			return err

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -16,6 +17,9 @@ type socket struct {
 	net.Conn
 	patience time.Duration // a write that moves no byte for this long fails
 
+	raw   syscall.RawConn // nil where writes cannot be tried
+	tried attempt         // of the one who writes
+
 	mu       sync.Mutex
 	deadline time.Time // of writes, as it is set on the connection; guarded by mu
 	hurried  time.Time // no deadline goes past it; zero: none; guarded by mu
@@ -26,7 +30,36 @@ type socket struct {
 var errStalled = errors.New("the peer has taken no byte for too long")
 
 func newSocket(conn net.Conn, patience time.Duration) *socket {
-	return &socket{Conn: conn, patience: patience}
+	s := &socket{Conn: conn, patience: patience}
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.raw = raw
+			s.tried.once = s.tried.write
+		}
+	}
+	return s
+}
+
+// attempt is one write that does not wait.
+type attempt struct {
+	b    []byte
+	n    int
+	once func(fd uintptr) bool // write, made once
+}
+
+// try writes as much of b as the kernel takes now. It returns how much that was; errors are left for the
+// next write to meet.
+func (s *socket) try(b []byte) int {
+	if err := s.extend(time.Now()); err != nil {
+		return 0
+	}
+	s.tried.b, s.tried.n = b, 0
+	err := s.raw.Write(s.tried.once)
+	s.tried.b = nil
+	if err != nil {
+		return 0 // nothing was tried
+	}
+	return s.tried.n
 }
 
 // write writes all of b. A peer that takes some of it, however slowly, is waited for; one that takes

@@ -2,6 +2,7 @@ package session
 
 import (
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,10 @@ type peer struct {
 	left      atomic.Pointer[leave] // why the reading goroutine has ended
 	heard     atomic.Int64          // when the client last sent something, in nanoseconds since 1970
 
+	// mu guards what follows. The session's goroutine holds it but while it waits for the bell; meanwhile
+	// serve may do its work for it.
+	mu       sync.Mutex
+	rest     []byte // what serve could not write at once
 	subs     []*subscription
 	turn     int       // of subs: whose turn it is
 	pinging  bool      // a ping is in what is about to be written
@@ -63,6 +68,8 @@ func (h *Hub) newPeer(s *session, c *websocket.Conn) *peer {
 }
 
 func (p *peer) run(ws WebSocket) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	defer p.closeAll()
 	p.hub.beside(p.session, p.read)
 	buf := takeBuffer()
@@ -81,6 +88,10 @@ func (p *peer) run(ws WebSocket) error {
 			buf.b = p.appendClosing(buf.b, ms)
 			return p.goodbye(buf, problem.CloseShutdown, "the node is shutting down")
 		}
+		if p.rest != nil {
+			buf.b = append(buf.b, p.rest...)
+			p.rest = nil
+		}
 		buf.b = p.outbox.take(buf.b)
 		var asked, more, alive bool
 		buf.b, asked = p.obey(buf.b)
@@ -98,10 +109,38 @@ func (p *peer) run(ws WebSocket) error {
 		}
 		if !more && !asked {
 			buf.give()
+			p.mu.Unlock()
 			<-p.bell
+			p.mu.Lock()
 			buf = takeBuffer()
 		}
 	}
+}
+
+// serve sends what is new at the tail while the session's goroutine waits, on the caller's goroutine: waking
+// another one for each of many sessions costs more than the rest of the work. It returns false when
+// something is left to do for the session's own.
+func (p *peer) serve() bool {
+	if !p.mu.TryLock() {
+		return false
+	}
+	defer p.mu.Unlock()
+	if p.rest != nil || p.stopped || p.left.Load() != nil || p.hub.closing.Load() || len(p.subs) != 1 || !p.subs[0].caught {
+		return false
+	}
+	buf := takeBuffer()
+	defer buf.give()
+	var more bool
+	if buf.b, more = p.pump(buf.b); len(buf.b) == 0 {
+		return !more
+	}
+	p.sent.Add(float64(len(buf.b)))
+	n := p.socket.try(buf.b)
+	if n < len(buf.b) {
+		p.rest = append([]byte(nil), buf.b[n:]...)
+		return false
+	}
+	return !more
 }
 
 // pump appends what the subscriptions have, in turn, until there is enough for one write. more says that
