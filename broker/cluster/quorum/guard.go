@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -55,7 +54,6 @@ type guard struct {
 	store   store
 	limit   time.Duration
 	failure *failure
-	running atomic.Bool // raft's own goroutines are the callers from now on
 }
 
 // do carries out an operation. Errors in expected are answers.
@@ -91,7 +89,7 @@ func (g *guard) watch(name string) (over func()) {
 // leave ends raft's goroutine instead of returning an error where raft would panic over it and take the
 // process down before Run can say why. Its deferred functions run, so a shutdown finds it ended.
 func (g *guard) leave(err error) error {
-	if err != nil && g.running.Load() {
+	if err != nil {
 		runtime.Goexit()
 	}
 	return err

@@ -198,15 +198,24 @@ func (q *Quorum) start(leader chan<- bool) (group *raft.Raft, err error) {
 	conf.Logger = bridge(q.logger)
 	trans := newTransport(conf.LocalID)
 	trans.elect()
-	err = run.Safely("start", func() error {
-		var err error
-		group, err = raft.NewRaft(conf, q.machine, q.guard, q.guard, q.files.snapshots, trans)
-		return err
-	})
+	// On a goroutine of its own, since the guard ends those of raft when the disk fails, and raft's own are
+	// at work before NewRaft returns.
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		err = run.Safely("start", func() error {
+			var err error
+			group, err = raft.NewRaft(conf, q.machine, q.guard, q.guard, q.files.snapshots, trans)
+			return err
+		})
+	}()
+	<-made
+	if group == nil && err == nil {
+		err = q.failure.get()
+	}
 	if err != nil {
 		return nil, fault.New("quorum.Run", fault.KindOf(err), q.cfg.Dir, err)
 	}
-	q.guard.running.Store(true)
 	return group, nil
 }
 
