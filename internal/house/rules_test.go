@@ -15,15 +15,15 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	docs := map[string][]string{} // by package: the files that have its doc, written by hand
 	made := map[string]bool{}     // the packages that a generator has given one
 	for _, f := range all {
-		switch {
-		case f.test:
-		case f.tree.Doc != nil && f.made:
-			made[f.pkg] = true
-		case f.tree.Doc != nil:
-			docs[f.pkg] = append(docs[f.pkg], f.name)
-		default:
-			docs[f.pkg] = docs[f.pkg][:len(docs[f.pkg]):len(docs[f.pkg])] // the package is there
+		if f.test {
+			continue
 		}
+		in := docs[f.pkg]
+		if f.tree.Doc != nil && !f.made {
+			in = append(in, f.name)
+		}
+		docs[f.pkg] = in
+		made[f.pkg] = made[f.pkg] || f.tree.Doc != nil && f.made
 	}
 	for pkg, in := range docs {
 		if len(in) > 1 || len(in) == 0 && !made[pkg] {
