@@ -128,6 +128,7 @@ func (p *partition) compact(now time.Time) error {
 	for range mostPasses {
 		done, err := p.log.Compact(p.life, topic.Offset(p.hw.Load()), now)
 		p.node.metrics.compacted(done)
+		p.tail.forget(done.End)
 		switch {
 		case storage.Final(err):
 			return err

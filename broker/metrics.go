@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlog/weir/storage"
+	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -27,6 +29,8 @@ type metrics struct {
 	keys         prometheus.GaugeFunc
 	keysEvicted  prometheus.CounterFunc
 	openFiles    prometheus.GaugeFunc
+	diskFree     prometheus.GaugeFunc
+	diskTotal    prometheus.GaugeFunc
 }
 
 func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
@@ -59,6 +63,10 @@ func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
 			func() float64 { return float64(n.keys.EvictedTotal()) }),
 		openFiles: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_open_files", Help: "Files of logs that are open."},
 			func() float64 { return float64(n.files.Open()) }),
+		diskFree: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_disk_free_bytes", Help: "Room on the disk of the data directory, the reserve included."},
+			func() float64 { return spaceOf(n, func(s vfs.Space) int64 { return s.Free }) }),
+		diskTotal: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_disk_total_bytes", Help: "Size of the disk of the data directory."},
+			func() float64 { return spaceOf(n, func(s vfs.Space) int64 { return s.Total }) }),
 	}
 	m.produceBy = map[topic.Acks]prometheus.Observer{}
 	for _, acks := range []topic.Acks{topic.AcksAll, topic.AcksLeader} {
@@ -69,13 +77,22 @@ func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.appends, m.batches, m.bytes, m.syncs, m.produce, m.coldReads, m.deletedBytes, m.compactedOut, m.lost, m.topics, m.partitions,
-		m.inFlight, m.keys, m.keysEvicted, m.openFiles,
+		m.inFlight, m.keys, m.keysEvicted, m.openFiles, m.diskFree, m.diskTotal,
 	} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// spaceOf is a number of the disk's, or NaN when the file system does not say.
+func spaceOf(n *Node, what func(vfs.Space) int64) float64 {
+	space, err := n.room.Space()
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(what(space))
 }
 
 func (m *metrics) appended(batches, bytes int) {

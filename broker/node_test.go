@@ -174,7 +174,9 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newOneNode()
 	c.register()
-	n, err := New(testConfig("data"), Deps{FS: newMem(t), Cluster: c, Registerer: registry})
+	mem := newMem(t)
+	mem.SetSpace(1 << 30)
+	n, err := New(testConfig("data"), Deps{FS: mem, Cluster: c, Registerer: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,14 @@ func TestMetrics(t *testing.T) {
 	for range 5 {
 		r.produce("orders", to(0, "v"))
 	}
-	for name, want := range map[string]float64{"broker_partitions": 3, "broker_topics": 1, "broker_append_batches_total": 5, "broker_in_flight_bytes": 0} {
+	space, err := mem.Space("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{
+		"broker_partitions": 3, "broker_topics": 1, "broker_append_batches_total": 5, "broker_in_flight_bytes": 0,
+		"broker_disk_free_bytes": float64(space.Free), "broker_disk_total_bytes": 1 << 30,
+	} {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -99,7 +99,7 @@ func (p *partition) stage(part *part, next topic.Offset) topic.Offset {
 			}
 		}
 		if expect != nil && *expect != next-1 {
-			part.fail(i, fault.Newf("broker.Produce", fault.OffsetMismatch, p.path, "the last offset is %d, not %d", next-1, *expect))
+			part.fail(i, lastIsNot(p.path, *expect, next-1))
 			return next
 		}
 		expect = nil

@@ -23,11 +23,12 @@ func (n *Node) Produce(ctx context.Context, a *topic.Append) error {
 		return err
 	}
 	t, err := n.appendable(ctx, a)
-	if err != nil {
+	if err != nil || t == nil {
 		return err
 	}
 	p := production{node: n, topic: t, in: a, now: topic.Millis(begun.UnixMilli()), settings: &t.topic.Load().Settings}
-	if err := p.place(); err != nil {
+	spread := p.spread()
+	if err := p.place(*t.partitions.Load(), spread, &t.sticky); err != nil {
 		return err
 	}
 	if err := p.reserve(); err != nil {
@@ -46,7 +47,8 @@ func (n *Node) Produce(ctx context.Context, a *topic.Append) error {
 	return nil
 }
 
-// appendable finds the topic of an append, and makes it where that is allowed.
+// appendable finds the topic of an append, and makes it where that is allowed. No topic and no error
+// mean that it was not made, because no record would be stored in it; the results say why.
 func (n *Node) appendable(ctx context.Context, a *topic.Append) (*served, error) {
 	if a.Topic.Internal() {
 		return nil, ownTopic("broker.Produce", a.Topic)
@@ -54,6 +56,9 @@ func (n *Node) appendable(ctx context.Context, a *topic.Append) (*served, error)
 	t, err := n.hall.byName(a.Topic)
 	if !fault.Is(err, fault.NoTopic) || !n.cfg.AutoCreate {
 		return t, err
+	}
+	if worthwhile, err := n.rehearse(a); err != nil || !worthwhile {
+		return nil, err
 	}
 	_, err = n.CreateTopic(ctx, topic.Creation{Name: a.Topic, Principal: a.Principal})
 	if err != nil && !fault.Is(err, fault.TopicExists) {
@@ -109,13 +114,12 @@ func weight(r *topic.Record) int {
 	return batch.RecordBytes(r) + recordOverhead + headerOverhead*len(r.Headers)
 }
 
-// place checks each record and chooses its partition.
-func (p *production) place() error {
+// place checks each record and chooses its partition among those of the topic, a nil one too. Those without
+// key are spread over the first of them.
+func (p *production) place(partitions []*partition, spread int32, sticky *sticky) error {
 	records := p.in.Records
 	p.in.Results = slices.Grow(p.in.Results[:0], len(records))[:len(records)]
 	p.where = make([]int32, len(records))
-	spread := p.spread()
-	partitions := *p.topic.partitions.Load()
 	loose := topic.AnyPartition // where records without key and partition go
 	for i := range records {
 		r := &records[i]
@@ -127,13 +131,17 @@ func (p *production) place() error {
 		number := p.choose(r, p.key, p.accepted, spread)
 		if number == topic.AnyPartition {
 			if loose == topic.AnyPartition {
-				loose = p.topic.sticky.pick(spread, p.looseBytes(i), time.Now())
+				loose = sticky.pick(spread, p.looseBytes(i), time.Now())
 			}
 			number = loose
 		}
 		if number < 0 || int(number) >= len(partitions) {
+			has := "the topic has"
+			if p.topic == nil {
+				has = "neither does the topic, which would get"
+			}
 			p.in.Results[i].Err = fault.Newf("broker.Produce", fault.NoPartition, p.in.Topic,
-				"partition %d does not exist, the topic has %d", number, len(partitions))
+				"partition %d does not exist, %s %d", number, has, len(partitions))
 			continue
 		}
 		p.in.Results[i].Partition = number

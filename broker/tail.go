@@ -97,6 +97,22 @@ func (t *tail) read(from, below topic.Offset, maxBytes int) (batches []byte, nex
 	return c.buf[start:stop:stop], next
 }
 
+// forget drops the batches that begin below an offset: the log has others in their place, or none.
+func (t *tail) forget(below topic.Offset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.chunks) > 0 {
+		c := t.chunks[0]
+		stay := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].base >= below })
+		if c.marks = c.marks[stay:]; len(c.marks) > 0 {
+			return
+		}
+		t.bytes -= cap(c.buf)
+		t.chunks[0] = nil
+		t.chunks = t.chunks[1:]
+	}
+}
+
 // after is the position and offset behind the i-th batch.
 func (c *chunk) after(i int) (pos int, end topic.Offset) {
 	if i+1 < len(c.marks) {

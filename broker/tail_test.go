@@ -92,6 +92,35 @@ func TestTailEdges(t *testing.T) {
 	}
 }
 
+// TestTailForget: what lies below an offset is gone, the rest is as it was.
+func TestTailForget(t *testing.T) {
+	for below := range topic.Offset(45) {
+		var tl tail
+		for i := range topic.Offset(20) {
+			tl.add(bytes.Repeat([]byte{byte(i)}, 900), 2*i, 2*i+2, 64<<10) // some to a chunk
+		}
+		tl.forget(below)
+		room := 0
+		for _, c := range tl.chunks {
+			room += cap(c.buf)
+		}
+		if tl.bytes != room {
+			t.Fatalf("below %d: %d bytes are counted, %d are kept", below, tl.bytes, room)
+		}
+		for from := range topic.Offset(40) {
+			got, _ := tl.read(from, 40, 1)
+			kept := from-from%2 >= below
+			if kept != (len(got) == 900) || kept && got[0] != byte(from/2) {
+				t.Fatalf("below %d: offset %d: %d bytes", below, from, len(got))
+			}
+		}
+		tl.add(make([]byte, 10), 40, 41, 64<<10)
+		if got, next := tl.read(40, 41, 1); len(got) != 10 || next != 41 {
+			t.Fatalf("below %d: nothing can be added", below)
+		}
+	}
+}
+
 // TestTailShared has readers look at bytes while more are added beside them; the race detector watches.
 func TestTailShared(t *testing.T) {
 	var tl tail

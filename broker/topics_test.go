@@ -285,6 +285,50 @@ func TestAutoCreate(t *testing.T) {
 	r.stop()
 }
 
+// TestNoTopicForNothing: what is refused does not make a topic, and says the same as where there is one.
+func TestNoTopicForNothing(t *testing.T) {
+	r, _ := beginMem(t)
+	large := strings.Repeat("x", topic.DefaultSettings().MaxRecordBytes()+1)
+	last := topic.Offset(3)
+	for name, refused := range map[topic.Name]struct {
+		append topic.Append
+		kind   fault.Kind
+	}{
+		"partition": {topic.Append{Records: []topic.Record{to(1, "v"), to(-2, "v")}}, fault.NoPartition},
+		"large":     {topic.Append{Records: []topic.Record{to(0, large)}}, fault.RecordTooLarge},
+		"time":      {topic.Append{Records: []topic.Record{{Timestamp: -5}}}, fault.Validation},
+		"last":      {topic.Append{Records: []topic.Record{to(0, "v")}, IfLast: &last}, fault.OffsetMismatch},
+		"nothing":   {topic.Append{}, 0},
+	} {
+		a := refused.append
+		a.Topic, a.Acks, a.Principal = name, topic.AcksAll, topic.Anonymous
+		if err := r.Produce(t.Context(), &a); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(a.Results) != len(a.Records) {
+			t.Fatalf("%s: %d results of %d records", name, len(a.Results), len(a.Records))
+		}
+		for i, s := range a.Results {
+			if !fault.Is(s.Err, refused.kind) || s.Offset != topic.NoOffset {
+				t.Errorf("%s: record %d: %+v", name, i, s)
+			}
+		}
+		if _, err := r.Topic(name); !fault.Is(err, fault.NoTopic) {
+			t.Errorf("%s: the topic was made: %v", name, err)
+		}
+	}
+	none := topic.NoOffset
+	a := appendTo("empty", topic.AcksAll, "v", large)
+	a.IfLast = &none
+	if err := r.Produce(t.Context(), a); err != nil || a.Results[0].Err != nil || !fault.Is(a.Results[1].Err, fault.RecordTooLarge) {
+		t.Errorf("one sound record of two: %v, %+v", err, a.Results)
+	}
+	if got := r.values("empty", 0, 0); !slices.Equal(got, []string{"v"}) {
+		t.Errorf("stored %v", got)
+	}
+	r.stop()
+}
+
 // TestRetentionAndCompaction go round without anybody's asking.
 func TestRetentionAndCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,8 +345,11 @@ func TestRetentionAndCompaction(t *testing.T) {
 			t.Errorf("retention left %+v", b)
 		}
 		r.produce("old", to(0, "v"))
+		if got := r.values("keys", 0, 0); !slices.Equal(got, []string{"19"}) {
+			t.Errorf("memory serves what compaction removed: %v", got)
+		}
 		r.stop()
-		r = begin(t, mem, r.cluster, testConfig("data")) // memory still had all of the newest batches
+		r = begin(t, mem, r.cluster, testConfig("data")) // now all comes from the disk
 		if got := r.values("keys", 0, 0); !slices.Equal(got, []string{"19"}) {
 			t.Errorf("compaction left %v", got)
 		}

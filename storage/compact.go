@@ -16,11 +16,12 @@ import (
 
 // Compacted says what a pass of compaction did.
 type Compacted struct {
-	Segments int   // rewritten
-	Records  int64 // removed
-	Bytes    int64 // freed
-	Damaged  int   // segments that were left alone because some of their bytes are unsound
-	More     bool  // the keys did not fit into memory at once; another pass goes on
+	Segments int          // rewritten
+	Records  int64        // removed
+	Bytes    int64        // freed
+	End      topic.Offset // behind the last segment that was rewritten; copies of what lies below may differ from the log
+	Damaged  int          // segments that were left alone because some of their bytes are unsound
+	More     bool         // the keys did not fit into memory at once; another pass goes on
 }
 
 // compactedName is the side file that says how far the log is compacted.

@@ -373,6 +373,7 @@ func (w *groupWriter) swap() error {
 	}
 	l.files.keep(&fresh.index, fresh.index.loaded.Load().bytes())
 	w.did.Segments += len(w.group)
+	w.did.End = max(w.did.End, w.limit())
 	w.did.Records += w.removed
 	w.did.Bytes += before - w.written
 

@@ -32,6 +32,9 @@ func NewRoom(fsys vfs.FS, dir string, reserve int64) *Room {
 	return &Room{fsys: fsys, dir: dir, reserve: reserve}
 }
 
+// Space is what the file system has free for this process, the reserve included, and its whole size.
+func (r *Room) Space() (vfs.Space, error) { return r.fsys.Space(r.dir) }
+
 // take asks for n more bytes of the disk. The error is a reason to refuse, or the file system's own.
 func (r *Room) take(n int64) error {
 	if r == nil || n <= 0 {

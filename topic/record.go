@@ -177,7 +177,7 @@ type RangeError struct {
 func (e *RangeError) Error() string {
 	switch e.Reason {
 	case Retention:
-		return fmt.Sprintf("offset %d of %s was deleted by retention, the log starts at %d", e.Offset, e.Path, e.Bounds.LogStart)
+		return fmt.Sprintf("offset %d of %s is below the log's start, which is at %d: retention or a request deleted what was there", e.Offset, e.Path, e.Bounds.LogStart)
 	case Truncated:
 		return fmt.Sprintf("%s was cut below offset %d after you read it, go on at %d", e.Path, e.Offset, e.ResumeAt)
 	case BeyondEnd:

@@ -74,23 +74,29 @@ type setting struct {
 	name    string
 	initial string
 	meaning string
-	set     func(*Settings, string) error
+	takes
+}
+
+// takes is the values that a setting may have, in words and in code.
+type takes struct {
+	values string
+	set    func(*Settings, string) error
 }
 
 // table is every setting, by name. It is never written to.
 var table = []setting{
-	{"cleanup.policy", "delete", "what happens to old records: delete, compact, or both with a comma", setPolicy},
-	{"compression.type", "producer", "codec of the batches that weir builds: producer, none, gzip, snappy, lz4 or zstd", setCompression},
+	{"cleanup.policy", "delete", "what happens to old records: delete, compact, or both with a comma", takes{"delete, compact", setPolicy}},
+	{"compression.type", "producer", "codec of the batches that weir builds: producer, none, gzip, snappy, lz4 or zstd", takes{"producer, none, gzip, snappy, lz4, zstd", setCompression}},
 	{"delete.retention.ms", "86400000", "how long a tombstone is kept after compaction", millis(0, func(s *Settings) *time.Duration { return &s.DeleteRetention })},
-	{"flush.messages", "1", "1: every acknowledgement waits for the disk; 0: syncs happen each flush.ms, and replication is the safety", setFlushMessages},
+	{"flush.messages", "1", "1: every acknowledgement waits for the disk; 0: syncs happen each flush.ms, and replication is the safety", takes{"0, 1", setFlushMessages}},
 	{"flush.ms", "1000", "longest time between two syncs when flush.messages is 0", millis(1, func(s *Settings) *time.Duration { return &s.FlushInterval })},
 	{"max.compaction.lag.ms", "9223372036854775807", "a record is compacted at the latest after this time", millis(1, func(s *Settings) *time.Duration { return &s.MaxCompactionLag })},
 	{"max.message.bytes", "2097152", "largest batch; one record may have half of it", whole(1024, MostMaxMessageBytes, func(s *Settings, n int64) { s.MaxMessageBytes = int(n) })},
 	{"message.timestamp.after.max.ms", "3600000", "a record's timestamp may be ahead of the node's clock by this much", millis(0, func(s *Settings) *time.Duration { return &s.TimestampMaxForward })},
-	{"message.timestamp.type", "CreateTime", "CreateTime keeps the producer's timestamps, LogAppendTime sets the node's", setTimestampType},
-	{"min.cleanable.dirty.ratio", "0.5", "a log is compacted when this share of it is new since the last time", setDirtyRatio},
+	{"message.timestamp.type", "CreateTime", "CreateTime keeps the producer's timestamps, LogAppendTime sets the node's", takes{"CreateTime, LogAppendTime", setTimestampType}},
+	{"min.cleanable.dirty.ratio", "0.5", "a log is compacted when this share of it is new since the last time", takes{"0 to 1", setDirtyRatio}},
 	{"min.compaction.lag.ms", "0", "a record is not compacted before this time", millis(0, func(s *Settings) *time.Duration { return &s.MinCompactionLag })},
-	{"min.insync.replicas", "0", "replicas that must have a record before acks=all succeeds; 0: 2 from replication 3 on, else 1", whole(0, 1000, func(s *Settings, n int64) { s.MinInSync = int(n) })},
+	{"min.insync.replicas", "0", "replicas that must have a record before acks=all succeeds; 0: 2 from replication 3 on, else 1; never more than the topic's replication", whole(0, 1000, func(s *Settings, n int64) { s.MinInSync = int(n) })},
 	{"retention.bytes", "-1", "a partition larger than this loses its oldest segments; -1: no limit", whole(-1, math.MaxInt64, func(s *Settings, n int64) { s.RetentionBytes = n })},
 	{"retention.ms", "604800000", "segments with only older records are deleted; -1: no limit", millis(-1, func(s *Settings) *time.Duration { return &s.RetentionAge })},
 	{"segment.bytes", "268435456", "a segment past this size is closed and a new one begun", whole(4096, 2<<30-1, func(s *Settings, n int64) { s.SegmentBytes = n })},
@@ -98,13 +104,13 @@ var table = []setting{
 }
 
 // SettingDoc is a row of the reference of settings.
-type SettingDoc struct{ Name, Default, Meaning string }
+type SettingDoc struct{ Name, Default, Takes, Meaning string }
 
-// SettingDocs returns every setting with its default and meaning, by name.
+// SettingDocs returns every setting with its default, what it takes and its meaning, by name.
 func SettingDocs() []SettingDoc {
 	docs := make([]SettingDoc, len(table))
 	for i, row := range table {
-		docs[i] = SettingDoc{row.name, row.initial, row.meaning}
+		docs[i] = SettingDoc{row.name, row.initial, row.values, row.meaning}
 	}
 	return docs
 }
@@ -200,26 +206,30 @@ func setDirtyRatio(s *Settings, value string) error {
 	return nil
 }
 
-func whole(least, most int64, set func(*Settings, int64)) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func whole(least, most int64, set func(*Settings, int64)) takes {
+	values := fmt.Sprintf("%d to %d", least, most)
+	if most == math.MaxInt64 {
+		values = fmt.Sprintf("at least %d", least)
+	}
+	return takes{values, func(s *Settings, value string) error {
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < least || n > most {
 			return fmt.Errorf("must be a whole number from %d to %d", least, most)
 		}
 		set(s, n)
 		return nil
-	}
+	}}
 }
 
 // millis reads a duration in milliseconds. What is longer than a time.Duration can be, some 292
 // years, becomes the longest one.
-func millis(least int64, field func(*Settings) *time.Duration) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func millis(least int64, field func(*Settings) *time.Duration) takes {
+	return takes{fmt.Sprintf("at least %d", least), func(s *Settings, value string) error {
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < least {
 			return fmt.Errorf("must be a whole number of milliseconds, at least %d", least)
 		}
 		*field(s) = time.Duration(min(n, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		return nil
-	}
+	}}
 }

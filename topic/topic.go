@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirlog/weir/internal/fault"
 )
@@ -35,20 +36,23 @@ func ParseName(s string) (Name, error) {
 	case s == "." || s == "..":
 		return bad(`must not be "." or ".."`)
 	}
-	for i := range len(s) {
-		c := s[i]
+	for i, c := range s { // runes, so that the sentence shows the character that was typed
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
 			continue
 		}
-		return bad(fmt.Sprintf("has %q at byte %d; allowed are a-z, A-Z, 0-9, '.', '_' and '-'", c, i))
+		_, size := utf8.DecodeRuneInString(s[i:])
+		return bad(fmt.Sprintf("has %s at byte %d; allowed are a-z, A-Z, 0-9, '.', '_' and '-'", strconv.Quote(s[i:i+size]), i))
 	}
 	return Name(strings.Clone(s)), nil
 }
 
 // quote shortens what somebody sent, so that an error never echoes a whole body.
 func quote(s string) string {
-	const most = 64
+	most := 64
 	if len(s) > most {
+		for most > 0 && !utf8.RuneStart(s[most]) { // half a character would be printed as something else
+			most--
+		}
 		return strconv.Quote(s[:most]) + "…"
 	}
 	return strconv.Quote(s)

@@ -28,6 +28,20 @@ func TestParseName(t *testing.T) {
 	}
 }
 
+func TestParseNameShowsTheCharacter(t *testing.T) {
+	for s, want := range map[string]string{
+		"ü": `has "ü" at byte 0`, "naïve": `has "ï" at byte 2`, "a b": `has " " at byte 1`, "a\x00": `has "\x00" at byte 1`, "a\xff": `has "\xff" at byte 1`, "🙂": `has "🙂" at byte 0`,
+	} {
+		if _, err := topic.ParseName(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", s, err, want)
+		}
+	}
+	_, err := topic.ParseName("a" + strings.Repeat("ü", topic.MaxNameBytes))
+	if err == nil || strings.Contains(err.Error(), `\x`) {
+		t.Errorf("a long name is cut inside of a character: %v", err)
+	}
+}
+
 func FuzzParseName(f *testing.F) {
 	f.Add("orders")
 	f.Add("..")
@@ -109,7 +123,7 @@ func TestDefaultSettings(t *testing.T) {
 	}
 	last := ""
 	for _, doc := range topic.SettingDocs() {
-		if doc.Name <= last || doc.Meaning == "" {
+		if doc.Name <= last || doc.Meaning == "" || doc.Takes == "" {
 			t.Errorf("%s: out of order, or without a meaning", doc.Name)
 		}
 		last = doc.Name
@@ -167,7 +181,7 @@ func FuzzParseSettings(f *testing.F) {
 func TestRangeError(t *testing.T) {
 	e := topic.RangeError{Path: topic.Path{Topic: "orders", Partition: 3}, Offset: 7, Bounds: topic.Bounds{LogStart: 9000, HighWatermark: 10500}, ResumeAt: 9500}
 	for reason, want := range map[topic.GapReason]string{
-		topic.Retention:     "offset 7 of orders/3 was deleted by retention, the log starts at 9000",
+		topic.Retention:     "offset 7 of orders/3 is below the log's start, which is at 9000: retention or a request deleted what was there",
 		topic.BeyondEnd:     "offset 7 is beyond the end of orders/3, which is at 10500",
 		topic.Truncated:     "orders/3 was cut below offset 7 after you read it, go on at 9500",
 		topic.Recreated:     "offset 7 of orders/3 is not there (recreated)",

@@ -60,9 +60,9 @@ func settingsTable() string {
 
 func topicTable() string {
 	var b strings.Builder
-	b.WriteString("| setting | default | meaning |\n|---|---|---|\n")
+	b.WriteString("| setting | default | takes | meaning |\n|---|---|---|---|\n")
 	for _, d := range topic.SettingDocs() {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", d.Name, d.Default, d.Meaning)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", d.Name, d.Default, d.Takes, d.Meaning)
 	}
 	return b.String()
 }

@@ -82,7 +82,7 @@ var table = []setting{
 	whole("node.id", "number of this node; a data directory keeps the one that it was made with", func(c *Config) *topic.NodeID { return &c.Broker.NodeID }),
 	whole("node.max_partitions", "most partitions of this node", func(c *Config) *int { return &c.Broker.MaxPartitions }),
 
-	boolean("topics.auto_create", "produce to an unknown topic makes it", func(c *Config) *bool { return &c.Broker.AutoCreate }),
+	boolean("topics.auto_create", "produce to an unknown topic makes it, when a record of it can be stored", func(c *Config) *bool { return &c.Broker.AutoCreate }),
 	whole("topics.partitions", "partitions of a topic that is made without a number", func(c *Config) *int { return &c.Broker.DefaultPartitions }),
 	whole("topics.replication", "replicas of a topic that is made without a number; 0: as many as there are nodes, up to 3", func(c *Config) *int { return &c.Broker.DefaultReplication }),
 	whole("topics.max_partitions", "most partitions of one topic", func(c *Config) *int { return &c.Broker.MaxTopicPartitions }),
