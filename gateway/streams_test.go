@@ -229,6 +229,31 @@ func TestEventForms(t *testing.T) {
 	}
 }
 
+// With many partitions a cursor is long: one a flush is enough, and it covers all of it.
+func TestEventsOfManyPartitions(t *testing.T) {
+	w := start(t)
+	w.json("/v1/topics", `{"name":"orders","partitions":40}`).want(t, 201)
+	for p := range 40 {
+		w.json(fmt.Sprintf("/v1/topics/orders/partitions/%d/records", p), `{"records":[{"value":1}]}`).want(t, 200)
+	}
+	s := w.stream("/v1/topics/orders/events")
+	s.wantEvent("ready")
+	last, ids := "", 0
+	for range 40 {
+		e := s.event()
+		if id := e["id"]; id != "" {
+			last = id
+			ids++
+		}
+	}
+	if ids == 0 || ids > 10 {
+		t.Fatalf("%d of 40 events have an id", ids)
+	}
+	s = w.stream("/v1/topics/orders/events", "Last-Event-ID", last)
+	s.wantEvent("ready")
+	s.wantEvent("caught_up") // nothing comes again
+}
+
 // withHub gives the server a hub of its own config.
 func withHub(t testing.TB, change func(*session.Config)) func(*Config, *Deps) {
 	return func(_ *Config, d *Deps) {

@@ -15,12 +15,13 @@ import (
 type fakeLog struct {
 	t testing.TB
 
-	mu      sync.Mutex
-	topics  map[topic.Name]*topic.Description
-	parts   map[topic.Ref]*fakePart
-	fetches int
-	trouble error // what Fetch answers; nil: records
-	hold    chan struct{}
+	mu        sync.Mutex
+	topics    map[topic.Name]*topic.Description
+	parts     map[topic.Ref]*fakePart
+	fetches   int
+	producing int           // calls of Produce so far
+	trouble   error         // what Fetch and Produce answer; nil: what they should
+	hold      chan struct{} // what Produce waits for; nil: nothing
 }
 
 type fakePart struct {
@@ -239,13 +240,7 @@ func (l *fakeLog) Offsets(_ context.Context, name topic.Name, at topic.At) ([]to
 	return found, nil
 }
 
-func (l *fakeLog) Fetch(ctx context.Context, f topic.Fetch) (topic.Fetched, error) {
-	l.mu.Lock()
-	hold := l.hold
-	l.mu.Unlock()
-	if hold != nil {
-		<-hold
-	}
+func (l *fakeLog) Fetch(_ context.Context, f topic.Fetch) (topic.Fetched, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fetches++
@@ -330,7 +325,18 @@ func (l *fakeLog) listeners() int {
 	return n
 }
 
-func (l *fakeLog) Produce(_ context.Context, a *topic.Append) error {
+func (l *fakeLog) Produce(ctx context.Context, a *topic.Append) error {
+	l.mu.Lock()
+	hold := l.hold
+	l.producing++
+	l.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.trouble != nil {

@@ -3,6 +3,7 @@ package session_test
 import (
 	"bufio"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -21,7 +22,24 @@ import (
 	"github.com/weirlog/weir/gateway/session"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain checks, after everything else, that no goroutine is left and that asyncapi.yaml promises no
+// message that no server has sent.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.fuzz").Value.String() == ""
+	if unseen := unseenOps(); code == 0 && whole && len(unseen) > 0 {
+		fmt.Fprintf(os.Stderr, "no test has got these messages that asyncapi.yaml promises: %v\n", unseen)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // listenTCP serves every connection to a port of loopback as a WebSocket.
 func listenTCP(t testing.TB, h *session.Hub) string {

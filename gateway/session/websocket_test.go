@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,7 @@ func (c *client) read() (message, error) {
 		return m, fmt.Errorf("a frame of kind %d", kind)
 	}
 	m.raw = string(b)
+	checkContract(c.t, b)
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("%s: %w", b, err)
 	}
@@ -395,6 +397,51 @@ func TestWebSocketProduces(t *testing.T) {
 			t.Errorf("a timeout says %s", m.raw)
 		}
 		closeBoth(c)
+	})
+}
+
+// Frames that wait to be stored are bounded: the server stops reading, and forgets none.
+func TestProducingIsBounded(t *testing.T) {
+	const most, frames = 4, 30
+	bubble(t, func(c *session.Config) { c.MaxProducing = most }, func(t *testing.T, log *fakeLog, h *session.Hub) {
+		log.hold = make(chan struct{})
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		var sent atomic.Int64
+		go func() {
+			for i := range frames {
+				if err := c.conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"id":%d,"op":"produce","topic":"orders","records":[{"value":%d}]}`, i, i)); err != nil {
+					return // the connection has ended; the test says why
+				}
+				sent.Add(1)
+			}
+		}()
+		synctest.Wait()
+		// One is being stored, most wait, one waits for its place, and one may be on its way.
+		if n := sent.Load(); n < most || n > most+3 {
+			t.Errorf("the server took %d frames while none could be stored, the bound is %d", n, most)
+		}
+		close(log.hold)
+		for i := range frames {
+			if m := c.next("produced"); string(m.ID) != fmt.Sprint(i) || m.Results[0].Offset != int64(i) {
+				t.Errorf("answer %d is %s", i, m.raw)
+			}
+		}
+		closeBoth(c)
+	})
+	// A client that goes away while its frames are being stored leaves nothing behind.
+	bubble(t, nil, func(t *testing.T, log *fakeLog, h *session.Hub) {
+		log.hold = make(chan struct{})
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		c.send(`{"op":"produce","topic":"orders","records":[{"value":1}]}`)
+		c.send(`{"op":"produce","topic":"orders","records":[{"value":2}]}`)
+		closeBoth(c)
+		time.Sleep(11 * time.Second) // the call's own limit
+		synctest.Wait()
+		if h.Live() != 0 || log.producing != 1 {
+			t.Errorf("%d sessions are left, and %d frames reached the node", h.Live(), log.producing)
+		}
 	})
 }
 
