@@ -91,6 +91,17 @@ func (p *part) fail(i int, err error) {
 	}
 }
 
+// takeBack refuses what was decided in the belief that a write would put batches behind an offset, which it
+// did not: these batches, retries that were taken for their duplicates, and whoever was refused because of
+// them. What duplicates a batch below the offset stays stored.
+func (p *part) takeBack(end topic.Offset, why error) {
+	for i := range p.batches {
+		if b := &p.batches[i]; !b.duplicate || b.base >= end {
+			b.base, b.duplicate, b.err = topic.NoOffset, false, why
+		}
+	}
+}
+
 // end is the offset behind the last record that is, or was, stored.
 func (p *part) end() topic.Offset {
 	var end topic.Offset

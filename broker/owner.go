@@ -138,8 +138,8 @@ func (p *partition) write(parts []*part) error {
 			}
 			return err
 		case err != nil: // refused, and nothing of it is in the log
-			for _, b := range p.group {
-				b.base, b.err = topic.NoOffset, err
+			for _, part := range parts {
+				part.takeBack(p.log.End(), err)
 			}
 		default:
 			p.appended()
