@@ -124,8 +124,25 @@ func DefaultSettings() Settings {
 	return s
 }
 
-// ParseSettings applies overrides to the defaults. It reports every mistake at once, each with the
-// name of its setting, as a fault of kind Validation.
+// SettingError says what is wrong with one setting.
+type SettingError struct {
+	Name  string // of the setting
+	Value string // that was given
+	Why   string // a sentence that goes on after the value
+}
+
+// Error names the setting and its value, shortened; of one that is not known, its name alone.
+func (e *SettingError) Error() string {
+	if e.Why == noSuchSetting {
+		return quote(e.Name) + ": " + e.Why
+	}
+	return e.Name + " " + quote(e.Value) + ": " + e.Why
+}
+
+const noSuchSetting = "no such setting"
+
+// ParseSettings applies overrides to the defaults. It reports every mistake at once, as a fault of kind
+// Validation whose cause joins a [SettingError] for each.
 func ParseSettings(overrides map[string]string) (Settings, error) {
 	var s Settings
 	var mistakes []error
@@ -135,12 +152,12 @@ func ParseSettings(overrides map[string]string) (Settings, error) {
 			value = row.initial
 		}
 		if err := row.set(&s, value); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s %s: %w", row.name, quote(value), err))
+			mistakes = append(mistakes, &SettingError{Name: row.name, Value: value, Why: err.Error()})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		if !slices.ContainsFunc(table, func(row setting) bool { return row.name == name }) {
-			mistakes = append(mistakes, fmt.Errorf("%s: no such setting", quote(name)))
+			mistakes = append(mistakes, &SettingError{Name: name, Value: overrides[name], Why: noSuchSetting})
 		}
 	}
 	if len(mistakes) > 0 {

@@ -23,10 +23,19 @@ type Name string
 // MaxNameBytes is the longest name that is allowed.
 const MaxNameBytes = 249
 
-// ParseName checks a name and copies it.
+// NameError says what is wrong with a topic's name.
+type NameError struct {
+	Name string // as it came
+	Why  string // a sentence that goes on after the name
+}
+
+// Error names the name, shortened.
+func (e *NameError) Error() string { return "topic name " + quote(e.Name) + ": " + e.Why }
+
+// ParseName checks a name and copies it. The cause of its errors is a [NameError].
 func ParseName(s string) (Name, error) {
 	bad := func(why string) (Name, error) {
-		return "", fault.Newf("topic.ParseName", fault.Validation, nil, "topic name %s: %s", quote(s), why)
+		return "", fault.New("topic.ParseName", fault.Validation, nil, &NameError{Name: strings.Clone(s), Why: why})
 	}
 	switch {
 	case s == "":
