@@ -186,6 +186,7 @@ type offsetPage struct {
 	*buffer
 	path    topic.Path
 	next    topic.Offset
+	start   int // where the records begin in the buffer
 	records int
 	gaps    []topic.Gap
 	last    topic.Fetched // the latest answer of the node
@@ -194,63 +195,89 @@ type offsetPage struct {
 // fillPage writes records to the page: what there is at once, or after a wait where there is nothing.
 func (s *Server) fillPage(page *offsetPage, id topic.ID, q reading) error {
 	page.b = page.begin(page.b[:0])
-	begun := now()
+	page.start = len(page.b)
 	ctx, cancel := context.WithTimeout(s.waits, q.wait)
 	defer cancel()
-	for {
-		from := page.next
-		fetched, err := s.node.Fetch(ctx, topic.Fetch{
-			Topic: page.path.Topic, ID: id, Partition: page.path.Partition, Offset: from, LastEpoch: topic.NoEpoch,
-			MaxBytes: q.limit.Bytes, MinBytes: q.minBytes, Wait: max(0, q.wait-now().Sub(begun)),
-		})
-		if err != nil {
+	f := topic.Fetch{Topic: page.path.Topic, ID: id, Partition: page.path.Partition, LastEpoch: topic.NoEpoch, MinBytes: q.minBytes}
+	begun := now()
+	for full := false; !full; {
+		f.Offset, f.MaxBytes, f.Wait = page.next, max(page.want(q), f.MinBytes), 0
+		if page.records == 0 {
+			f.Wait = max(0, q.wait-now().Sub(begun))
+		}
+		fetched, err := s.node.Fetch(ctx, f)
+		switch {
+		case err != nil && page.records > 0:
+			return nil // what was read stands; the next page meets the error
+		case err != nil:
 			return err
 		}
+		f.MinBytes = 0
 		page.last = fetched
-		if err := page.take(&fetched, q); err != nil {
+		if full, err = page.take(&fetched, q); err != nil {
 			return err
 		}
 		// What was compacted away is stepped over, and is no reason for an empty page.
-		if page.records > 0 || len(page.gaps) > 0 || page.next == from {
+		if len(page.gaps) > 0 || page.next == f.Offset || page.records > 0 && page.next >= fetched.HighWatermark {
 			return nil
 		}
 	}
+	return nil
 }
 
-// take writes what was fetched, as far as the page has room.
-func (page *offsetPage) take(f *topic.Fetched, q reading) error {
+// The sizes by which a page guesses how much of the log it needs.
+const (
+	guessedRecord = 256
+	leastFetch    = 64 << 10
+)
+
+// want is about how much of the log the rest of the page takes: as much a record as so far.
+func (page *offsetPage) want(q reading) int {
+	each := guessedRecord
+	if page.records > 0 {
+		each = (len(page.b) - page.start) / page.records
+	}
+	left := q.limit.Bytes - (len(page.b) - page.start)
+	return min(max(left, 1), max(leastFetch, (q.limit.Records-page.records)*each))
+}
+
+// take writes what was fetched, as far as the page has room. full says that it has no more.
+func (page *offsetPage) take(f *topic.Fetched, q reading) (full bool, err error) {
 	var r batch.Reader
 	defer r.Close()
 	r.Reset(f.Batches, page.next)
 	options := recordjson.Options{Format: q.values}
-	start := len(page.b)
 	for r.Next() {
 		if r.Header().Attributes&batch.Control != 0 {
 			continue
 		}
 		record := r.Record()
+		if page.records == q.limit.Records {
+			return true, nil
+		}
 		before := len(page.b)
 		page.b = append(recordjson.Append(page.b, record, options), ',')
-		if page.records > 0 && (page.records == q.limit.Records || len(page.b)-start > q.limit.Bytes) {
+		if page.records > 0 && len(page.b)-page.start > q.limit.Bytes {
 			page.b = page.b[:before]
-			page.addGaps(f, page.next)
-			return nil
+			return true, nil
 		}
+		// A gap before the record was stepped over with it.
+		page.addGaps(f, page.next, record.Offset)
 		page.records++
 		page.next = record.Offset + 1
 	}
 	if err := r.Err(); err != nil {
-		return err
+		return false, err
 	}
+	page.addGaps(f, page.next, f.Next)
 	page.next = max(page.next, f.Next)
-	page.addGaps(f, page.next)
-	return nil
+	return page.records == q.limit.Records, nil
 }
 
-// addGaps adds the gaps that the page has stepped over.
-func (page *offsetPage) addGaps(f *topic.Fetched, next topic.Offset) {
+// addGaps adds the gaps that lie between two offsets.
+func (page *offsetPage) addGaps(f *topic.Fetched, from, to topic.Offset) {
 	for _, g := range f.Gaps {
-		if g.Start < next {
+		if g.Start >= from && g.Start < to || g.Start < from && g.End > from {
 			page.gaps = append(page.gaps, g)
 		}
 	}

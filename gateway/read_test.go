@@ -69,7 +69,7 @@ func TestReadByOffset(t *testing.T) {
 		{"offset=ts:9999&wait_ms=0", "", 5},
 		{"offset=1&max_records=2", "12", 3},
 		{"offset=1&max_bytes=1", "1", 2},
-		{"offset=1&max_bytes=100", "1", 2},
+		{"offset=1&max_bytes=100", "12", 3},
 		{"offset=4&wait_ms=60000", "4", 5}, // does not wait for more
 	} {
 		got := w.page(c.query)

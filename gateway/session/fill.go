@@ -89,6 +89,7 @@ func (r *Reader) hold(ctx context.Context, p *part, limit Limit, page *Page) (bo
 		if p.next == bounds.HighWatermark && p.leader == bounds.LeaderEpoch {
 			return false, nil
 		}
+		r.ahead = min(max(pieceBytes, limit.Records*guessedRecord), fetchBytes)
 		one, owned, err := r.read(ctx, p, bounds, max(pieceBytes, min(limit.Bytes-page.Bytes, mostPiece)))
 		if err != nil {
 			return false, r.outOfRange(p, err)
@@ -205,7 +206,7 @@ func (r *Reader) encodeAll(ctx context.Context, p *part) ([]*piece, error) {
 func (r *Reader) fetch(ctx context.Context, p *part) (topic.Fetched, error) {
 	return r.log.Fetch(ctx, topic.Fetch{
 		Topic: p.topic.name, ID: p.topic.id, Partition: p.number,
-		Offset: p.next, LastEpoch: p.last, MaxBytes: fetchBytes,
+		Offset: p.next, LastEpoch: p.last, MaxBytes: r.ahead,
 	})
 }
 

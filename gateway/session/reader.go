@@ -40,6 +40,7 @@ type Reader struct {
 	chunk chunk  // what was fetched for one part and is not all encoded
 	held  piecer // a piece of which a part of the records was given
 	page  Page
+	ahead int // bytes of the log to fetch at a time
 
 	bell  chan<- struct{} // nil until Listen
 	serve func() bool     // see member; may be nil
@@ -79,8 +80,12 @@ type part struct {
 // pieceBytes is how much of a log is encoded at a time.
 const pieceBytes = 64 << 10
 
-// fetchBytes is how much of a log is fetched at a time.
-const fetchBytes = 256 << 10
+// fetchBytes is how much of a log is fetched at a time, at most. A page of few records fetches what these
+// take if they are as large as guessedRecord.
+const (
+	fetchBytes    = 256 << 10
+	guessedRecord = 256
+)
 
 // tailRecords is how near to the end of a partition readers share what they read.
 const tailRecords = 1 << 16
