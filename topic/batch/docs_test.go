@@ -31,8 +31,10 @@ func TestExampleInDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := build(t, batch.Options{}, topic.Record{Timestamp: 1762077600123, Key: []byte("user-42"), Value: []byte(`{"total":12.50}`),
-		Headers: []topic.Header{{Name: "trace", Value: []byte("abc")}}})
+	want := build(t, batch.Options{}, topic.Record{
+		Timestamp: 1762077600123, Key: []byte("user-42"), Value: []byte(`{"total":12.50}`),
+		Headers: []topic.Header{{Name: "trace", Value: []byte("abc")}},
+	})
 	batch.Stamp(want, 1041, 7)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("the page has\n%x\nand it should be\n%x", got, want)
