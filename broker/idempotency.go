@@ -171,7 +171,7 @@ func (p *partition) timestamps(from topic.Offset, count int32) []topic.Millis {
 	var reader batch.Reader
 	defer reader.Close()
 	for at := from; at < end; {
-		batches, next, _, err := p.read(at, end, math.MaxInt32)
+		batches, next, _, err := p.read(at, end, 1) // a batch is returned whole, however little is asked for
 		if err != nil || next <= at {
 			return found // retention took it meanwhile; that it is stored was true when it was said
 		}

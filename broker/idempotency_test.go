@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 	"github.com/weirlog/weir/topic/batch"
 )
@@ -372,4 +373,23 @@ func TestLooseStaysTogether(t *testing.T) {
 	if keyID("ab", topic.ID{}, "c", 1) == keyID("a", topic.ID{}, "bc", 1) {
 		t.Error("two callers share a producer id")
 	}
+}
+
+// TestRetryReadsItsBatchAlone: the answer to a retry costs what the request did, and not what came after it.
+func TestRetryReadsItsBatchAlone(t *testing.T) {
+	counting := vfs.NewCounting(newMem(t))
+	cfg := testConfig("data")
+	cfg.TailBytes = 0
+	r := begin(t, counting, newOneNode(), cfg)
+	r.create("orders", 1)
+	first := slices.Clone(r.try(keyedAppend("k", to(0, "v"), to(0, "w"))))
+	for range 16 {
+		r.produce("orders", to(0, strings.Repeat("x", 500_000)))
+	}
+	before := counting.Counts()
+	same(t, "retry", first, r.try(keyedAppend("k", to(0, "v"), to(0, "w"))))
+	if read := counting.Counts().Since(before).Of(vfs.OpRead).Bytes; read > 1<<20 {
+		t.Errorf("%d bytes were read for two records", read)
+	}
+	r.stop()
 }
