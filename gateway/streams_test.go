@@ -544,7 +544,7 @@ func TestAStalledReaderHoldsItsWindowOnly(t *testing.T) {
 	// On a busy machine the test may take longer than a stalled reader is given.
 	w := start(t, withHub(t, func(c *session.Config) { c.WriteTimeout, c.PingEvery = time.Hour, time.Hour }))
 	w.produceValues("0")
-	const stalled, records, size = 8, 20, 500_000
+	const stalled, records, size = 4, 20, 500_000
 	var sockets []*websocket.Conn
 	for range stalled {
 		c := w.socket("/v1/topics/orders/ws?from=latest")
