@@ -281,7 +281,11 @@ func (d *dump) batch(h *batch.Header, raw []byte, at int64) {
 	}
 }
 
+// clock prints a time, or that there is none.
 func clock(t topic.Millis) string {
+	if t < 0 {
+		return "none"
+	}
 	return time.UnixMilli(int64(t)).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlog/weir/cmd/weir/client"
 	"github.com/weirlog/weir/cmd/weir/config"
 )
 
@@ -65,9 +66,7 @@ func (f *settingFlags) load(cmd *cobra.Command) (*config.Loaded, error) {
 }
 
 func configCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration of a node", Args: cobra.NoArgs}
-	cmd.AddCommand(configPrintCommand())
-	return cmd
+	return client.Group(&cobra.Command{Use: "config", Short: "Look at the configuration of a node"}, configPrintCommand())
 }
 
 func configPrintCommand() *cobra.Command {
@@ -76,7 +75,7 @@ func configPrintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print what `weir serve` would run with, as YAML that --config reads back",
-		Args:  cobra.NoArgs,
+		Args:  client.Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := flags.load(cmd)
 			if err != nil {

@@ -7,15 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlog/weir/cmd/weir/client"
 	"github.com/weirlog/weir/storage"
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 )
 
 func logCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "Look at a partition's files without a server", Args: cobra.NoArgs}
-	cmd.AddCommand(logDumpCommand())
-	return cmd
+	return client.Group(&cobra.Command{Use: "log", Short: "Look at a partition's files without a server"}, logDumpCommand())
 }
 
 func logDumpCommand() *cobra.Command {
@@ -24,10 +23,11 @@ func logDumpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump DIR",
 		Short: "Verify a partition's directory and print what is in it; only reads",
-		Long: `Verify the log in DIR, such as weir-data/topics/<id>/0, and print its segments, with --batches a line per
+		Long: `Verify the log in DIR, such as weir-data/topics/<id>/0 (weir topic describe names a
+topic's directory), and print its segments, with --batches a line per
 batch and with --records a line per record. It only reads and needs no server. The exit code is 1 when
 the log is damaged; indexes that can be rebuilt are mentioned and do not count.`,
-		Args: cobra.ExactArgs(1),
+		Args: client.Arguments("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.From = topic.Offset(from)
 			out := bufio.NewWriter(cmd.OutOrStdout())

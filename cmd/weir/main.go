@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,13 +44,17 @@ func execute(args []string) int {
 		return 0 // `weir consume … | head`: whoever reads has enough
 	}
 	var usage usageError
-	fmt.Fprintln(os.Stderr, "weir:", err)
+	fmt.Fprintln(os.Stderr, "weir:", sentence(err))
 	if errors.As(err, &usage) {
 		fmt.Fprintf(os.Stderr, "Try `%s --help`.\n", usage.command)
 		return 2
 	}
 	return 1
 }
+
+// echo is how long after the first signal the same one is taken for the first: timeout(1) and some terminals
+// send theirs to the process and to its group.
+const echo = 500 * time.Millisecond
 
 // signals returns a context that ends with the first SIGINT or SIGTERM. The second ends the process at
 // once, for when a graceful stop takes longer than its user likes.
@@ -59,23 +64,37 @@ func signals() (context.Context, func()) {
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
 	go func() {
-		select {
-		case <-got:
-			cancel()
-		case <-done:
-			return
-		}
-		select {
-		case <-got:
+		if secondSignal(got, done, cancel) {
 			fmt.Fprintln(os.Stderr, "weir: stopped at once by a second signal")
 			os.Exit(130)
-		case <-done:
 		}
 	}()
 	return ctx, func() {
 		signal.Stop(got)
 		close(done)
 		cancel()
+	}
+}
+
+// secondSignal calls stop at the first signal and returns true at the second, or false when done.
+func secondSignal(got <-chan os.Signal, done <-chan struct{}, stop func()) bool {
+	var first os.Signal
+	select {
+	case first = <-got:
+		stop()
+	case <-done:
+		return false
+	}
+	begun := time.Now()
+	for {
+		select {
+		case again := <-got:
+			if again != first || time.Since(begun) >= echo {
+				return true
+			}
+		case <-done:
+			return false
+		}
 	}
 }
 
@@ -99,11 +118,18 @@ func command() *cobra.Command {
   weir consume greetings --from earliest -f    print them, and go on with what comes`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       versionText(),
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
-	root.AddCommand(serveCommand(), configCommand(), logCommand(), metadataCommand(), versionCommand())
+	root.SetVersionTemplate(versionLine())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.HasSubCommands() { // a misspelt command whose flags its group does not know
+			if unknown := client.Subcommand(cmd, cmd.Flags().Args()); unknown != nil {
+				err = unknown
+			}
+		}
+		return usageError{cmd.CommandPath(), err}
+	})
+	client.Group(root, serveCommand(), configCommand(), logCommand(), metadataCommand(), versionCommand())
 	root.AddCommand(client.Commands()...)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	asUsage(root)
@@ -129,12 +155,17 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  client.Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+}
+
+// versionLine is what `weir version` and --version print.
+func versionLine() string {
+	return fmt.Sprintf("weir %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // versionText is the linker's version, or the module's when `go install` built the binary.

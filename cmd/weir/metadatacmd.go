@@ -18,15 +18,14 @@ import (
 	"github.com/weirlog/weir/broker"
 	"github.com/weirlog/weir/broker/cluster"
 	"github.com/weirlog/weir/broker/cluster/quorum"
+	"github.com/weirlog/weir/cmd/weir/client"
 	"github.com/weirlog/weir/storage"
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
 )
 
 func metadataCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "metadata", Short: "Repair a data directory whose metadata is lost", Args: cobra.NoArgs}
-	cmd.AddCommand(metadataRebuildCommand())
-	return cmd
+	return client.Group(&cobra.Command{Use: "metadata", Short: "Repair a data directory whose metadata is lost"}, metadataRebuildCommand())
 }
 
 func metadataRebuildCommand() *cobra.Command {
@@ -47,7 +46,7 @@ A directory that cannot be told whose it is, or whose name another topic has, is
 it aside when it starts and never deletes it. Deleted topics do not come back.
 
 Metadata that a node would start with is left as it is, unless --force is given.`,
-		Args: cobra.ExactArgs(1),
+		Args: client.Arguments("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return rebuildMetadata(cmd, args[0], topic.NodeID(node), force)
 		},

@@ -34,6 +34,9 @@ type server struct {
 // run holds the data directory and has the rooms started upwards, quorum, broker, door, and stopped
 // downwards. It returns when everything is closed.
 func (s *server) run(ctx context.Context) (err error) {
+	if err := probe(s.cfg.Gateway.Address); err != nil {
+		return err
+	}
 	dir, err := storage.OpenDir(vfs.OS{}, s.cfg.Broker.Dir, storage.DirConfig{NodeID: s.cfg.Broker.NodeID, BootID: storage.BootID()})
 	if err != nil {
 		return err
@@ -144,7 +147,7 @@ func (s *server) door(stack *run.Stack, node *broker.Node, registry *prometheus.
 		return door.Run(ctx)
 	})
 	if err != nil {
-		return nil, err
+		return nil, hinted(s.cfg.Gateway.Address, err)
 	}
 	if door.Addr() == nil {
 		return nil, errors.New("the gateway listens nowhere")

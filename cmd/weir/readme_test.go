@@ -14,8 +14,11 @@ var updateReadme = flag.Bool("update", false, "write what the commands of README
 
 const readme = "../../README.md"
 
-// TestTheReadmeSaysWhatHappens runs the commands of README.md's console blocks in order against one node
-// and compares what they print, but for times.
+// pasted is a block of commands that has what it prints in a block behind it.
+var pasted = regexp.MustCompile("(?s)```sh\n([^`]*)```\n```(json|text)\n(.*?)```\n")
+
+// TestTheReadmeSaysWhatHappens pastes the blocks of commands of README.md in order into a shell beside one
+// node and compares what they print, but for times.
 func TestTheReadmeSaysWhatHappens(t *testing.T) {
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -27,10 +30,15 @@ func TestTheReadmeSaysWhatHappens(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := serve(t, "--data", filepath.Join(t.TempDir(), "data"))
-	block := regexp.MustCompile("(?s)```console\n(.*?)```\n")
-	got := block.ReplaceAllStringFunc(string(content), func(text string) string {
-		return "```console\n" + play(t, n.base, block.FindStringSubmatch(text)[1]) + "```\n"
+	blocks := 0
+	got := pasted.ReplaceAllStringFunc(string(content), func(text string) string {
+		blocks++
+		block := pasted.FindStringSubmatch(text)
+		return "```sh\n" + block[1] + "```\n```" + block[2] + "\n" + shell(t, n.base, block[1]) + "```\n"
 	})
+	if outputs := strings.Count(string(content), "```json\n") + strings.Count(string(content), "```text\n"); blocks == 0 || blocks != outputs {
+		t.Fatalf("%d blocks of commands for %d blocks of output", blocks, outputs)
+	}
 	if got == string(content) || timeless(got) == timeless(string(content)) {
 		return
 	}
@@ -42,30 +50,7 @@ func TestTheReadmeSaysWhatHappens(t *testing.T) {
 	}
 }
 
-// play runs the commands of a block, which begin with "$ " and go on with "> ", and returns them with what they print.
-func play(t *testing.T, base, text string) string {
-	t.Helper()
-	var out strings.Builder
-	var command string
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		switch {
-		case strings.HasPrefix(line, "$ "):
-			command = line[2:]
-		case strings.HasPrefix(line, "> "):
-			command += "\n" + line[2:]
-		default:
-			continue // what an earlier run printed
-		}
-		out.WriteString(line + "\n")
-		if i+1 < len(lines) && strings.HasPrefix(lines[i+1], "> ") {
-			continue
-		}
-		out.WriteString(shell(t, base, command))
-	}
-	return out.String()
-}
-
+// shell pastes commands, as they stand, and returns what they print.
 func shell(t *testing.T, base, command string) string {
 	t.Helper()
 	here := strings.ReplaceAll(command, "localhost:8080", strings.TrimPrefix(base, "http://"))
@@ -74,7 +59,7 @@ func shell(t *testing.T, base, command string) string {
 		patience = "1" // a stream without an end
 	}
 	here = strings.ReplaceAll(here, "curl ", "curl --no-progress-meter --max-time "+patience+" ")
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", here)
+	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", here)
 	cmd.Env = append(os.Environ(), "WEIR_SERVER="+base)
 	printed, err := cmd.CombinedOutput()
 	if err != nil && patience != "1" {
@@ -95,6 +80,7 @@ func timeless(text string) string {
 		`c1\.[A-Za-z0-9_-]+`:    `c1.-`,
 		`(?m)^id( +)\S+$`:       `id$1-`,
 		`(?m)^created( +)\S+$`:  `created$1-`,
+		`topics/[0-9a-f]{32}`:   `topics/-`,
 		`\d{4}-\d\d-\d\dT\S+`:   `-`,
 		`http://127.0.0.1:\d+`:  `http://127.0.0.1`,
 		`partition \d+ offsets`: `partition 0 offsets`,

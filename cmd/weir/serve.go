@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlog/weir/cmd/weir/client"
 	"github.com/weirlog/weir/cmd/weir/config"
 )
 
@@ -22,7 +23,7 @@ func serveCommand() *cobra.Command {
 
 SIGTERM or Ctrl-C stops it: waiting readers are answered, subscribers are told, appends under way finish,
 files are closed. A second signal ends the process at once, which loses nothing that was acknowledged.`,
-		Args: cobra.NoArgs,
+		Args: client.Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := flags.load(cmd)
 			if err != nil {

@@ -43,7 +43,7 @@ func benchCommand() *cobra.Command {
 The load goes to a topic of its own, which is deleted afterwards. It ends after --duration or --max-bytes,
 whichever comes first, and then reads everything back once. Client and node share what the machine has,
 so the figures say what this machine does with both on it.`,
-		Args: cobra.NoArgs,
+		Args: Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
 	b.conn.register(cmd)

@@ -69,7 +69,18 @@ type Problem struct {
 	Title     string
 	Detail    string
 	Retryable bool
-	Errors    []struct{ Field, Message string }
+	Errors    []FieldError
+}
+
+// FieldError is one mistake, and where it is.
+type FieldError struct{ Field, Message string }
+
+// label is the field for a text that does not name it yet.
+func (e FieldError) label(text string) string {
+	if e.Field == "" || strings.Contains(text, e.Field) {
+		return ""
+	}
+	return e.Field + ": "
 }
 
 // Error is the sentence for a person, with the fields that are wrong.
@@ -83,6 +94,9 @@ func (p *Problem) Error() string {
 	}
 	var b strings.Builder
 	b.WriteString(text)
+	if len(p.Errors) == 1 && p.Errors[0].Message != "" && strings.HasSuffix(text, p.Errors[0].Message) {
+		return text[:len(text)-len(p.Errors[0].Message)] + p.Errors[0].label(text) + p.Errors[0].Message
+	}
 	for _, e := range p.Errors {
 		line := strings.TrimSpace(e.Field + " " + e.Message)
 		if !strings.Contains(text, line) {

@@ -44,6 +44,21 @@ func TestAProblemPrintsAsItsSentence(t *testing.T) {
 	}
 }
 
+func TestAMistakeIsSaidOnce(t *testing.T) {
+	for _, c := range []struct {
+		problem Problem
+		want    string
+	}{
+		{Problem{Detail: "no line is stored: value is missing", Errors: []FieldError{{"line 3", "value is missing"}}}, "no line is stored: line 3: value is missing"},
+		{Problem{Detail: "records[0].value: is missing", Errors: []FieldError{{"records[0].value", "is missing"}}}, "records[0].value: is missing"},
+		{Problem{Detail: "two mistakes: a", Errors: []FieldError{{"x", "a"}, {"y", "b"}}}, "two mistakes: a\n  x a\n  y b"},
+	} {
+		if got := c.problem.Error(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 func TestAnAnswerThatIsNotWeirsIsSaidInWords(t *testing.T) {
 	c := against(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)

@@ -63,7 +63,7 @@ func healthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a node whether it is ready to serve; the exit code says so",
-		Args:  cobra.NoArgs,
+		Args:  Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := conn.client()
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type consuming struct {
 	follow    bool
 	most      int64
 	format    string
+	position  bool
 }
 
 func consumeCommand() *cobra.Command {
@@ -37,22 +39,29 @@ that come. The default is to begin with the earliest record, with --follow with 
 
 --format value prints the bytes of each value and a line end; json prints a record a line, with its
 partition, offset, key and headers. A lost connection is taken up again where it broke off, without a
-record twice or left out.`,
+record twice or left out. --print-position says at the end how a later call goes on behind the last record printed.`,
 		Example: `  weir consume greetings --from earliest --follow
   weir consume orders --partition 3 --offset -10
+  weir consume orders --from ts:2026-03-01T00:00:00Z
   weir consume orders --format json --max 100 | jq .value`,
-		Args:              cobra.ExactArgs(1),
+		Args:              Arguments("TOPIC"),
 		ValidArgsFunction: completeTopics(&c.conn),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNumber(cmd, "partition", int64(c.partition), 0); err != nil {
+				return err
+			}
+			return c.run(cmd, args[0])
+		},
 	}
 	c.conn.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&c.from, "from", "", "where to begin: earliest, latest, ts:<milliseconds>, -<n> for the last n of each partition, or a cursor")
-	flags.StringVarP(&c.offset, "offset", "o", "", "where to begin in the partition: an offset, earliest, latest, ts:<milliseconds> or -<n>")
+	flags.StringVar(&c.from, "from", "", "where to begin: earliest, latest, ts:<time> as RFC 3339 or in milliseconds, -<n> for the last n of each partition, or a cursor")
+	flags.StringVarP(&c.offset, "offset", "o", "", "where to begin in the partition: an offset, earliest, latest, ts:<time> or -<n>")
 	flags.Int32VarP(&c.partition, "partition", "p", -1, "read this partition alone")
 	flags.BoolVarP(&c.follow, "follow", "f", false, "go on with what comes")
 	flags.Int64VarP(&c.most, "max", "n", 0, "end after this many records; 0: no end")
 	flags.StringVar(&c.format, "format", "value", "value or json")
+	flags.BoolVar(&c.position, "print-position", false, "at the end print the flags that go on from there, on the standard error")
 	cmd.MarkFlagsMutuallyExclusive("from", "offset")
 	return cmd
 }
@@ -77,14 +86,9 @@ func (c *consuming) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return err
 	}
-	from := c.from
-	switch {
-	case c.offset != "":
-		from = c.offset
-	case from == "" && c.follow:
-		from = "latest"
-	case from == "":
-		from = "earliest"
+	from, err := c.begin()
+	if err != nil {
+		return err
 	}
 	out := bufio.NewWriterSize(output{cmd.OutOrStdout()}, 64<<10)
 	printer := printer{w: out, asJSON: c.format == "json"}
@@ -92,6 +96,7 @@ func (c *consuming) run(cmd *cobra.Command, topic string) error {
 	if printer.asJSON {
 		r.format = "auto"
 	}
+	r.whole = c.position
 	if !c.follow {
 		if err := r.untilEnd(cmd.Context()); err != nil {
 			return err
@@ -100,8 +105,62 @@ func (c *consuming) run(cmd *cobra.Command, topic string) error {
 	return c.pump(cmd.Context(), r, &printer, cmd.ErrOrStderr())
 }
 
+// begin is where to begin, as the API takes it.
+func (c *consuming) begin() (string, error) {
+	switch {
+	case c.offset != "":
+		if _, err := strconv.ParseUint(c.offset, 10, 63); err == nil {
+			return c.offset, nil
+		}
+		return place("--offset", c.offset, "an offset, earliest, latest, ts:<time> or -<n> for the last n")
+	case c.from != "":
+		if strings.HasPrefix(c.from, "c") {
+			return c.from, nil
+		}
+		return place("--from", c.from, "earliest, latest, ts:<time>, -<n> for the last n of each partition, or a cursor")
+	case c.follow:
+		return "latest", nil
+	default:
+		return "earliest", nil
+	}
+}
+
+// place reads what --from and --offset both take.
+func place(flag, text, takes string) (string, error) {
+	if text == "earliest" || text == "latest" {
+		return text, nil
+	}
+	if at, is := strings.CutPrefix(text, "ts:"); is {
+		return instant(at)
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n < 0 {
+		return text, nil
+	}
+	return "", fmt.Errorf("%s %q: must be %s", flag, text, takes)
+}
+
+// instant turns a time of RFC 3339 into the milliseconds that every node takes.
+func instant(text string) (string, error) {
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return "ts:" + text, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return "", fmt.Errorf("ts:%s: must be a time such as ts:2026-03-01T00:00:00Z, or milliseconds since 1970", text)
+	}
+	return "ts:" + strconv.FormatInt(at.UnixMilli(), 10), nil
+}
+
 // pump prints page after page. What was printed is flushed before the next page is asked for.
 func (c *consuming) pump(ctx context.Context, r *reader, p *printer, diagnostics io.Writer) error {
+	position := ""
+	if c.position {
+		defer func() {
+			if position != "" {
+				fmt.Fprintln(diagnostics, "weir: go on with", position)
+			}
+		}()
+	}
 	for n := int64(0); c.most == 0 || n < c.most; {
 		most := int64(pageRecords)
 		if c.most > 0 {
@@ -123,6 +182,7 @@ func (c *consuming) pump(ctx context.Context, r *reader, p *printer, diagnostics
 		if err := p.w.Flush(); err != nil {
 			return err
 		}
+		position = r.position()
 		if page.last {
 			return nil
 		}
@@ -155,6 +215,7 @@ type reader struct {
 	at        string
 	begun     bool            // at is a cursor or an offset that a page gave
 	format    string          // value_format
+	whole     bool            // pages are not cut where reading ends, so that at is behind what was returned
 	ends      map[int32]int64 // where to stop, by partition; nil: never
 }
 
@@ -250,6 +311,18 @@ func (r *reader) path(most int64, follow bool) string {
 	return topicPath(r.topic, "records") + "?" + q.Encode()
 }
 
+// position is the flags that begin where the reader stands; empty before the first page.
+func (r *reader) position() string {
+	switch {
+	case !r.begun:
+		return ""
+	case r.partition >= 0:
+		return fmt.Sprintf("--partition %d --offset %s", r.partition, r.at)
+	default:
+		return "--from " + r.at
+	}
+}
+
 // move takes the position over from a page, and marks the last one.
 func (r *reader) move(p *page) {
 	r.begun = true
@@ -283,7 +356,7 @@ func (r *reader) move(p *page) {
 		if known && at.Offset >= end-1 {
 			delete(r.ends, partition)
 		}
-		if known && at.Offset < end {
+		if r.whole || known && at.Offset < end {
 			kept = append(kept, raw)
 		}
 	}

@@ -44,13 +44,21 @@ func produceCommand() *cobra.Command {
 
 The value of a record is the line's own bytes without its end. With --json a line is a whole record,
 {"key":"k","value":{"n":1},"headers":{"h":"v"}}, as the API takes it. The exit code is 0 when every
-record was stored.`,
+record was stored.
+
+When the node goes away in the middle the command ends with an error, and some records may be stored. It does not
+begin again by itself, because a pipe cannot be read twice. Run it with --idempotency-key from the start, and after
+an error again with the same key and the same input: what is stored already is not stored twice, for as long as the
+node remembers the key (its setting idempotency.window, 10 minutes).`,
 		Example: `  echo hello | weir produce greetings
   weir produce orders --file orders.ndjson --json
   printf 'ann:1\nbob:2\n' | weir produce scores --key-separator :`,
-		Args:              cobra.ExactArgs(1),
+		Args:              Arguments("TOPIC"),
 		ValidArgsFunction: completeTopics(&p.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNumber(cmd, "partition", int64(p.partition), 0); err != nil {
+				return err
+			}
 			p.keyed = cmd.Flags().Changed("key")
 			return p.run(cmd, args[0])
 		},
@@ -61,7 +69,7 @@ record was stored.`,
 	flags.StringVar(&p.separator, "key-separator", "", "what stands in each line between its key and its value")
 	flags.BoolVar(&p.asJSON, "json", false, "a line is a whole record in JSON")
 	flags.StringVarP(&p.file, "file", "f", "-", "file to read; - is the standard input")
-	flags.Int32VarP(&p.partition, "partition", "p", -1, "partition of every record")
+	flags.Int32VarP(&p.partition, "partition", "p", -1, "partition of every record; the default leaves it to the key")
 	flags.StringVar(&p.acks, "acks", "all", "when a record counts as stored: all, leader or none")
 	flags.StringVar(&p.idem, "idempotency-key", "", "name of this input, so that a second try stores only what is missing")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing when all went well")

@@ -2,20 +2,16 @@ package client
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,29 +34,11 @@ type topicsPage struct {
 	Next   string `json:"next_page_token"`
 }
 
-// partitionsPage is a page of the partitions of a topic.
-type partitionsPage struct {
-	Partitions []struct {
-		Partition     int32
-		Leader        int32
-		LeaderEpoch   int32 `json:"leader_epoch"`
-		Replicas      []int32
-		InSync        []int32 `json:"in_sync"`
-		LogStart      *int64  `json:"log_start_offset"`
-		HighWatermark *int64  `json:"high_watermark"`
-	}
-	Next string `json:"next_page_token"`
-}
-
 func topicCommand() *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{
-		Use: "topic", Aliases: []string{"topics"}, Short: "Create, list, describe, alter and delete topics", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := &cobra.Command{Use: "topic", Aliases: []string{"topics"}, Short: "Create, list, describe, alter and delete topics"}
 	conn.register(cmd)
-	cmd.AddCommand(topicCreate(&conn), topicList(&conn), topicDescribe(&conn), topicAlter(&conn), topicDelete(&conn))
-	return cmd
+	return Group(cmd, topicCreate(&conn), topicList(&conn), topicDescribe(&conn), topicAlter(&conn), topicDelete(&conn), topicDeleteRecords(&conn))
 }
 
 func topicCreate(conn *connection) *cobra.Command {
@@ -70,10 +48,13 @@ func topicCreate(conn *connection) *cobra.Command {
 		Use:     "create TOPIC",
 		Short:   "Make a topic",
 		Example: "  weir topic create orders --partitions 6 --config retention.ms=86400000",
-		Args:    cobra.ExactArgs(1),
+		Args:    Arguments("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := conn.client()
 			if err != nil {
+				return err
+			}
+			if err := errors.Join(checkNumber(cmd, "partitions", int64(partitions), 0), checkNumber(cmd, "replication", int64(replication), 0)); err != nil {
 				return err
 			}
 			body := map[string]any{"name": args[0]}
@@ -129,7 +110,7 @@ func topicList(conn *connection) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the topics",
-		Args:    cobra.NoArgs,
+		Args:    Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := conn.client()
 			if err != nil {
@@ -169,7 +150,10 @@ func topicList(conn *connection) *cobra.Command {
 
 // summary is a topic for programs.
 func summary(t Topic) map[string]any {
-	return map[string]any{"name": t.Name, "id": t.ID, "partitions": t.Partitions, "replication": t.Replication, "settings": t.Settings}
+	return map[string]any{
+		"name": t.Name, "id": t.ID, "partitions": t.Partitions, "replication": t.Replication, "settings": t.Settings,
+		"created_at": t.CreatedAt, "internal": t.Internal,
+	}
 }
 
 func printSettings(settings map[string]string) string {
@@ -183,76 +167,6 @@ func printSettings(settings map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-func topicDescribe(conn *connection) *cobra.Command {
-	return &cobra.Command{
-		Use:               "describe TOPIC",
-		Short:             "Show a topic's partitions and settings",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeTopics(conn),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := conn.client()
-			if err != nil {
-				return err
-			}
-			var t Topic
-			if err := c.Call(cmd.Context(), http.MethodGet, topicPath(args[0]), nil, &t); err != nil {
-				return err
-			}
-			out := bufio.NewWriter(output{cmd.OutOrStdout()})
-			fmt.Fprintf(out, "name         %s\nid           %s\npartitions   %d\nreplication  %d\ncreated      %s\n\n",
-				t.Name, t.ID, t.Partitions, t.Replication, time.UnixMilli(t.CreatedAt).UTC().Format(time.RFC3339))
-			if err := printPartitions(cmd.Context(), c, out, t.Name); err != nil {
-				return err
-			}
-			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-			fmt.Fprintln(table, "\nSETTING\tVALUE")
-			for _, name := range slices.Sorted(maps.Keys(t.Effective)) {
-				mark := ""
-				if _, set := t.Settings[name]; set {
-					mark = "\t(set)"
-				}
-				fmt.Fprintf(table, "%s\t%s%s\n", name, t.Effective[name], mark)
-			}
-			return errors.Join(table.Flush(), out.Flush())
-		},
-	}
-}
-
-func printPartitions(ctx context.Context, c *Client, out io.Writer, topic string) error {
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "PARTITION\tLEADER\tEPOCH\tIN SYNC\tSTART\tEND")
-	query := url.Values{"page_size": {"1000"}}
-	for {
-		var page partitionsPage
-		if err := c.Call(ctx, http.MethodGet, topicPath(topic, "partitions")+"?"+query.Encode(), nil, &page); err != nil {
-			return err
-		}
-		for _, p := range page.Partitions {
-			fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%s\t%s\n", p.Partition, p.Leader, p.LeaderEpoch, numbers(p.InSync), known(p.LogStart), known(p.HighWatermark))
-		}
-		if page.Next == "" {
-			return table.Flush()
-		}
-		query.Set("page_token", page.Next)
-	}
-}
-
-func numbers(ids []int32) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = strconv.Itoa(int(id))
-	}
-	return strings.Join(words, ",")
-}
-
-// known is an offset, or a dash where the node that was asked does not know it.
-func known(offset *int64) string {
-	if offset == nil {
-		return "-"
-	}
-	return strconv.FormatInt(*offset, 10)
-}
-
 func topicAlter(conn *connection) *cobra.Command {
 	var partitions int
 	var settings, unset []string
@@ -260,11 +174,14 @@ func topicAlter(conn *connection) *cobra.Command {
 		Use:               "alter TOPIC",
 		Short:             "Change a topic's settings or add partitions",
 		Example:           "  weir topic alter orders --config retention.ms=3600000 --unset cleanup.policy --partitions 12",
-		Args:              cobra.ExactArgs(1),
+		Args:              Arguments("TOPIC"),
 		ValidArgsFunction: completeTopics(conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := conn.client()
 			if err != nil {
+				return err
+			}
+			if err := checkNumber(cmd, "partitions", int64(partitions), 1); err != nil {
 				return err
 			}
 			set, err := pairs(settings, unset)
@@ -293,38 +210,5 @@ func topicAlter(conn *connection) *cobra.Command {
 	cmd.Flags().StringArrayVarP(&settings, "config", "c", nil, "setting as name=value; may be repeated")
 	cmd.Flags().StringArrayVar(&unset, "unset", nil, "setting that goes back to its default; may be repeated")
 	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "the new number of partitions; it can only rise")
-	return cmd
-}
-
-func topicDelete(conn *connection) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:               "delete TOPIC",
-		Short:             "Delete a topic with its records",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeTopics(conn),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := conn.client()
-			if err != nil {
-				return err
-			}
-			if in, ok := cmd.InOrStdin().(*os.File); ok && !yes && terminal(in) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "Delete the topic %s with all its records? Type its name: ", args[0])
-				answer, err := bufio.NewReader(in).ReadString('\n')
-				if err != nil && !errors.Is(err, io.EOF) {
-					return err
-				}
-				if strings.TrimSpace(answer) != args[0] {
-					return errors.New("nothing was deleted")
-				}
-			}
-			if err := c.Call(cmd.Context(), http.MethodDelete, topicPath(args[0]), nil, nil); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(output{cmd.OutOrStdout()}, "topic %s was deleted\n", args[0])
-			return err
-		},
-	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, also at a terminal")
 	return cmd
 }

@@ -12,12 +12,9 @@ import (
 func (l *Loaded) Print(w io.Writer, origins bool) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, row := range table {
-		value := &yaml.Node{Kind: yaml.ScalarNode, Value: row.get(&l.Config)}
+		value := node(row, row.get(&l.Config))
 		if origins {
 			value.LineComment = string(l.origins[row.name])
-		}
-		if row.kind == "text" || value.Value == "" {
-			value.Style = yaml.DoubleQuotedStyle
 		}
 		insert(root, strings.Split(row.name, "."), value)
 	}
@@ -27,6 +24,23 @@ func (l *Loaded) Print(w io.Writer, origins bool) error {
 		return fmt.Errorf("print the configuration: %w", err)
 	}
 	return out.Close()
+}
+
+// node is a value in YAML.
+func node(row setting, value string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value}
+	switch row.kind {
+	case "text":
+		n.Style = yaml.DoubleQuotedStyle
+	case "list":
+		n = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for word := range strings.SplitSeq(value, ",") {
+			if word != "" {
+				n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: word, Style: yaml.DoubleQuotedStyle})
+			}
+		}
+	}
+	return n
 }
 
 // insert puts value below the sections of path, which it makes where they are missing.

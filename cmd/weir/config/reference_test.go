@@ -53,7 +53,7 @@ func settingsTable() string {
 		if d.Default == "" {
 			initial = "–"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, initial, d.Kind, d.Meaning)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, initial, takes(d), d.Meaning)
 	}
 	return b.String()
 }
