@@ -64,7 +64,6 @@ var libraries = map[string][]string{
 	"github.com/fasthttp/websocket":        {"gateway", "gateway/session"},
 	"github.com/valyala/fasthttp":          {"gateway"},
 	"github.com/oapi-codegen/runtime":      {"gateway/api", "gateway"},
-	"github.com/oapi-codegen/nullable":     {"gateway/api", "gateway"},
 	"github.com/nats-io/nuid":              {"gateway", "gateway/session", "broker/cluster/quorum"},
 	// Strict where the standard library's JSON is not: duplicate names, broken UTF-8.
 	"github.com/go-json-experiment/json": {"gateway", "gateway/session"},
