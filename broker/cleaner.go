@@ -128,7 +128,11 @@ func (p *partition) compact(now time.Time) error {
 	for range mostPasses {
 		done, err := p.log.Compact(p.life, topic.Offset(p.hw.Load()), now)
 		p.node.metrics.compacted(done)
-		p.tail.forget(done.End)
+		if done.Segments > 0 {
+			// In this order: who sees the new count reads nothing old.
+			p.tail.forget(done.End)
+			p.rewrites.Add(1)
+		}
 		switch {
 		case storage.Final(err):
 			return err

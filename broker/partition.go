@@ -39,6 +39,7 @@ type partition struct {
 	epoch    atomic.Int32 // in which this node leads, or led last
 	settled  atomic.Bool  // "latest" may be answered
 	appends  atomic.Int64 // counts appends; the cleaner sees whether the partition is idle
+	rewrites atomic.Int64 // counts passes of compaction; written by the cleaner
 
 	// The owner's own.
 	machine *replica.Machine
@@ -198,5 +199,6 @@ func (p *partition) bounds() topic.Bounds {
 		LogStart:      start,
 		HighWatermark: max(start, topic.Offset(p.hw.Load())),
 		LeaderEpoch:   topic.Epoch(p.epoch.Load()),
+		Rewrites:      p.rewrites.Load(),
 	}
 }

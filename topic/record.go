@@ -160,6 +160,9 @@ type Bounds struct {
 	LogStart      Offset
 	HighWatermark Offset
 	LeaderEpoch   Epoch
+	// Rewrites counts the passes of compaction that took something away, on this node and since it
+	// started. A copy of records that was made under another count may hold some that are gone.
+	Rewrites int64
 }
 
 // RangeError is the cause of a fault of kind OffsetRange: it says where the log is.

@@ -19,12 +19,14 @@ type cache struct {
 	bytes   int
 }
 
-// pieceKey names a piece. Within one epoch the records at an offset never change.
+// pieceKey names a piece. Within one epoch, and until compaction takes some away, the records at an offset
+// never change.
 type pieceKey struct {
-	ref    topic.Ref
-	leader topic.Epoch
-	start  topic.Offset
-	format Format
+	ref      topic.Ref
+	leader   topic.Epoch
+	rewrites int64 // topic.Bounds.Rewrites
+	start    topic.Offset
+	format   Format
 }
 
 type cacheEntry struct {

@@ -25,11 +25,12 @@ type fakeLog struct {
 }
 
 type fakePart struct {
-	start   topic.Offset
-	batches []fakeBatch
-	epoch   topic.Epoch
-	gaps    []topic.Gap
-	bells   map[chan<- struct{}]int
+	start    topic.Offset
+	batches  []fakeBatch
+	epoch    topic.Epoch
+	rewrites int64
+	gaps     []topic.Gap
+	bells    map[chan<- struct{}]int
 }
 
 type fakeBatch struct {
@@ -169,6 +170,15 @@ func (l *fakeLog) damage(name topic.Name, n topic.Partition, from, to topic.Offs
 	p.gaps = append(p.gaps, topic.Gap{Partition: n, Start: from, End: to, Reason: topic.Damaged})
 }
 
+// compact loses the batches in a range, as newer records of their keys make it.
+func (l *fakeLog) compact(name topic.Name, n topic.Partition, from, to topic.Offset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.part(name, n)
+	p.batches = slices.DeleteFunc(p.batches, func(b fakeBatch) bool { return b.base >= from && b.next <= to })
+	p.rewrites++
+}
+
 // cut truncates a log and begins a new reign.
 func (l *fakeLog) cut(name topic.Name, n topic.Partition, to topic.Offset) {
 	l.mu.Lock()
@@ -207,7 +217,7 @@ func (l *fakeLog) find(ref topic.Ref) (*fakePart, error) {
 }
 
 func (p *fakePart) bounds() topic.Bounds {
-	return topic.Bounds{LogStart: p.start, HighWatermark: p.end(), LeaderEpoch: p.epoch}
+	return topic.Bounds{LogStart: p.start, HighWatermark: p.end(), LeaderEpoch: p.epoch, Rewrites: p.rewrites}
 }
 
 func (l *fakeLog) Bounds(ref topic.Ref) (topic.Bounds, error) {

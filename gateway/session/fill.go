@@ -124,7 +124,7 @@ const mostPiece = 1 << 20
 func (r *Reader) read(ctx context.Context, p *part, bounds topic.Bounds, most int) (one *piece, owned bool, err error) {
 	known := p.leader == bounds.LeaderEpoch && p.next >= bounds.LogStart
 	if known && !(r.chunk.part == p) {
-		key := pieceKey{ref: p.ref, leader: bounds.LeaderEpoch, start: p.next, format: r.format}
+		key := pieceKey{ref: p.ref, leader: bounds.LeaderEpoch, rewrites: bounds.Rewrites, start: p.next, format: r.format}
 		one := r.cache.get(key)
 		if one == nil && r.tails.crowd(p.ref) > 1 && bounds.HighWatermark-p.next <= tailRecords {
 			one, err = r.cache.load(ctx, key, func() ([]*piece, error) { return r.encodeAll(ctx, p) })

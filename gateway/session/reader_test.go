@@ -470,6 +470,32 @@ func TestTailIsShared(t *testing.T) {
 	}
 }
 
+// What readers share is not served any more after compaction took it away.
+func TestCompactionReachesWhatIsShared(t *testing.T) {
+	log := newFakeLog(t)
+	log.create("orders", 1)
+	h := newHub(t, log, nil)
+	for range 3 { // a crowd at the tail, so that encodings are kept
+		r := open(t, h, session.Spec{Topics: names("orders")})
+		if err := r.Listen(make(chan struct{}, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if len(drain(t, r, wide)) == 0 {
+			log.values("orders", 0, "a")
+			log.values("orders", 0, "b")
+			log.values("orders", 0, "c")
+			expect(t, drain(t, r, wide), "orders/0@0=a", "orders/0@1=b", "orders/0@2=c")
+		}
+	}
+	fetched := log.fetched()
+	expect(t, drain(t, open(t, h, session.Spec{Topics: names("orders")}), wide), "orders/0@0=a", "orders/0@1=b", "orders/0@2=c")
+	if n := log.fetched(); n != fetched {
+		t.Fatalf("nothing was shared: %d fetches, then %d", fetched, n)
+	}
+	log.compact("orders", 0, 0, 2)
+	expect(t, drain(t, open(t, h, session.Spec{Topics: names("orders")}), wide), "orders/0@2=c")
+}
+
 // What is written when the encodings of others are shared must be what one encodes alone, in all formats.
 func TestSharedAndOwnAreEqual(t *testing.T) {
 	log := newFakeLog(t)
