@@ -100,7 +100,7 @@ func slots(head []byte, kind indexKind, base topic.Offset) []slot {
 // when there is none.
 func readIndexFile(fsys vfs.FS, name string, kind indexKind, base topic.Offset) (s slot, body []byte, ok bool, err error) {
 	content, err := vfs.ReadFile(fsys, name, mostIndexBytes)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrTooLarge) {
 		return slot{}, nil, false, nil
 	}
 	if err != nil {

@@ -41,7 +41,9 @@ type kind struct {
 var errUnreadable = errors.New("unreadable")
 
 // missing says that a small file has nothing to give and is to be rebuilt.
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnreadable) }
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnreadable) || errors.Is(err, vfs.ErrTooLarge)
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -90,10 +92,11 @@ func readSmall(fsys vfs.FS, name string, k kind) ([]byte, error) {
 	return payload, nil
 }
 
-// writeSmall replaces a small file, durably.
+// writeSmall replaces a small file, durably. One that nobody would read is not written: the error has
+// vfs.ErrTooLarge in its chain, and the old one stays.
 func writeSmall(fsys vfs.FS, name string, k kind, payload []byte) error {
 	if len(payload) > mostSmallBytes-smallHeaderBytes {
-		return fmt.Errorf("%s: %d bytes are too many for a small file", name, len(payload))
+		return fmt.Errorf("%w: %s would have %d bytes", vfs.ErrTooLarge, name, len(payload))
 	}
 	return replaceFile(fsys, name, encodeSmall(k, payload))
 }

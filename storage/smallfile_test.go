@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -102,7 +101,7 @@ func TestACrashLeavesTheOldSmallFileOrTheNewOne(t *testing.T) {
 
 func TestASmallFileHasABound(t *testing.T) {
 	err := writeSmall(vfs.NewMem(), "/small", testKind, make([]byte, mostSmallBytes))
-	if err == nil || !strings.Contains(err.Error(), "too many") {
+	if !errors.Is(err, vfs.ErrTooLarge) {
 		t.Fatalf("got %v", err)
 	}
 }

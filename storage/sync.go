@@ -164,7 +164,7 @@ func (l *Log) writeSnapshot(table *tableSnapshot) error {
 	if err == nil {
 		err = pruneProducers(l.fsys, l.dir, table.end, l.hw())
 	}
-	if err != nil && !outOfRoom(err) {
+	if err != nil && !outOfRoom(err) && !errors.Is(err, vfs.ErrTooLarge) { // an older one, and a longer replay, will do
 		return l.fail("write the producer table", err)
 	}
 	return nil

@@ -90,6 +90,9 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("%s is locked by process %d", e.Name, e.PID)
 }
 
+// ErrTooLarge is in the chain of ReadFile's error about a file that is larger than it may be.
+var ErrTooLarge = errors.New("the file is too large")
+
 // ReadFile reads a whole file of at most most bytes. A larger one is an error, so that a damaged size
 // never fills the memory.
 func ReadFile(fsys FS, name string, most int64) (content []byte, err error) {
@@ -103,7 +106,7 @@ func ReadFile(fsys FS, name string, most int64) (content []byte, err error) {
 		return nil, err
 	}
 	if size > most {
-		return nil, fmt.Errorf("%s is %d bytes long, at most %d are expected", name, size, most)
+		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d are expected", ErrTooLarge, name, size, most)
 	}
 	content = make([]byte, size)
 	n, err := f.ReadAt(content, 0)
