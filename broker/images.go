@@ -166,8 +166,9 @@ func (n *Node) settle(ctx context.Context, c *change) {
 	if slices.ContainsFunc(c.partitions, func(p *partition) bool { return p != nil }) {
 		n.described.push(c.topic)
 	}
-	c.served.topic.Store(c.topic)
+	// In this order: who sees that the topic has more partitions finds them open.
 	c.served.partitions.Store(&c.partitions)
+	c.served.topic.Store(c.topic)
 	n.hall.topics.Store(c.topic.ID, c.served)
 }
 
