@@ -29,6 +29,10 @@ func (s *Server) handle(op *operation, h fiber.Handler) fiber.Handler {
 			s.answerError(ctx, fault.Newf("gateway.Serve", fault.Overloaded, nil, "the node serves %d requests, its most", s.cfg.InFlightRequests))
 			return nil
 		}
+		if err := op.checkQuery(ctx); err != nil {
+			s.answerError(ctx, err)
+			return nil
+		}
 		if err := h(c); err != nil {
 			s.answerError(ctx, err)
 			return nil
@@ -97,7 +101,7 @@ func (s *Server) answerProblem(ctx *fasthttp.RequestCtx, p *problem.Problem, res
 		h.Set(fasthttp.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
 	}
 	body := p.Append(nil, problem.Place{Instance: string(ctx.Path()), RequestID: requestID(ctx), Results: results})
-	ctx.Response.SetBodyRaw(body)
+	ctx.Response.SetBodyRaw(append(body, lineEnd))
 }
 
 // problemOf knows, besides the kinds, what the web framework and the generated code return.

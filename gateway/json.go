@@ -101,8 +101,11 @@ func answerJSON(c *fiber.Ctx, status int, v any) error {
 	resp := c.Response()
 	resp.SetStatusCode(status)
 	resp.Header.SetContentType(typeJSON)
-	resp.SetBodyRaw(body)
+	resp.SetBodyRaw(append(body, lineEnd))
 	return nil
 }
 
 const typeJSON = "application/json"
+
+// lineEnd stands behind every JSON document, so that a shell's prompt does not stick to it.
+const lineEnd = '\n'

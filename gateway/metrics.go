@@ -66,13 +66,18 @@ func (m *metrics) stored(stored, failed int) {
 // operation is one route, with its counters looked up once.
 type operation struct {
 	method, pattern string
-	always          bool // served however busy the node is: whoever watches over it must see that
+	always          bool     // served however busy the node is: whoever watches over it must see that
+	checked         bool     // a query may have these parameters alone
+	parameters      []string // see checked
 	seconds         prometheus.Observer
 	classes         [6]prometheus.Counter // by the first digit of the status
 }
 
 func (s *Server) operation(method, pattern string) *operation {
-	op := &operation{method: method, pattern: pattern, seconds: s.metrics.seconds.WithLabelValues(method, pattern)}
+	op := &operation{
+		method: method, pattern: pattern, seconds: s.metrics.seconds.WithLabelValues(method, pattern),
+		checked: isChecked(pattern), parameters: parametersOf(method, pattern),
+	}
 	for class := 1; class < len(op.classes); class++ {
 		op.classes[class] = s.metrics.requests.WithLabelValues(method, pattern, strconv.Itoa(class)+"xx")
 	}

@@ -42,7 +42,7 @@ func (r routes) watch(pattern string, h fiber.Handler) {
 
 // healthz says that the process answers, also while it starts or drains.
 func (s *Server) healthz(c *fiber.Ctx) error {
-	return answerText(c, typeJSON, []byte(`{"status":"ok"}`))
+	return answerText(c, typeJSON, []byte(`{"status":"ok"}`+"\n"))
 }
 
 // readyz says whether requests should come here.
@@ -56,7 +56,7 @@ func (s *Server) readyz(c *fiber.Ctx) error {
 		}
 		return fault.Newf("gateway.Ready", fault.NotLeader, nil, "the node is not ready: %w", err)
 	}
-	return answerText(c, typeJSON, []byte(`{"status":"ready"}`))
+	return answerText(c, typeJSON, []byte(`{"status":"ready"}`+"\n"))
 }
 
 func (s *Server) metricsHandler() fiber.Handler {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/weirlog/weir/gateway/problem"
 	"github.com/weirlog/weir/gateway/recordjson"
+	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -175,9 +177,6 @@ func (s *Server) readOptions(c *fiber.Ctx, k *call) error {
 		k.key = notNil(args.Peek("key"))
 	}
 	if v := args.Peek("partition"); v != nil {
-		if k.to != topic.AnyPartition {
-			return problem.FieldError("gateway.Produce", "partition", "stands in the path already")
-		}
 		if k.to, err = parsePartition(string(v)); err != nil {
 			return err
 		}
@@ -282,15 +281,23 @@ func (k *call) checkForm(h *fasthttp.RequestHeader) error {
 	many := k.form == formEnvelope || k.form == formLines || k.form == formEvents
 	switch {
 	case many && k.key != nil:
-		return problem.FieldError("gateway.Produce", "key", "is for a body that is one record; here each record has its own")
+		return problem.FieldError("gateway.Produce", "key", "is for a body that is one record; here each record has its own%s", k.form.hint())
 	case many && k.byQuery:
-		return problem.FieldError("gateway.Produce", "partition", "is for a body that is one record; here each record has its own")
+		return problem.FieldError("gateway.Produce", "partition", "is for a body that is one record; here each record has its own%s", k.form.hint())
 	case k.receipt && k.form != formLines:
 		return problem.FieldError("gateway.Produce", "receipts", "are for NDJSON")
 	case k.form == formLines && k.a.IfLast != nil:
 		return problem.FieldError("gateway.Produce", "If-Last-Offset", "cannot be kept by a stream, which is several appends")
 	}
 	return nil
+}
+
+// hint says what to do with a body that is one record and not what its content type says.
+func (f form) hint() string {
+	if f == formEnvelope {
+		return "; add raw=true to the query to store the body as one record"
+	}
+	return ""
 }
 
 // isNDJSON says whether a body is a stream of lines.
@@ -318,10 +325,12 @@ func (s *Server) readRecords(ctx *fasthttp.RequestCtx, k *call) (err error) {
 	case formEnvelope:
 		k.decoder = recordjson.TakeDecoder()
 		if k.a.Records, err = k.decoder.Body(k.body.b, s.cfg.RequestRecords); err != nil {
-			return err
+			return hintAtRaw(err)
 		}
 	case formRaw:
-		err = k.readRaw(&ctx.Request.Header)
+		if err = k.checkEmpty(&ctx.Request.Header); err == nil {
+			err = k.readRaw(&ctx.Request.Header)
+		}
 	case formEvent:
 		err = k.readEvent(&ctx.Request.Header)
 	case formStructured:
@@ -333,6 +342,26 @@ func (s *Server) readRecords(ctx *fasthttp.RequestCtx, k *call) (err error) {
 		return err
 	}
 	return k.aim(k.a.Records, "records")
+}
+
+// hintAtRaw says to who sends any other JSON, as a webhook does, how it can be stored.
+func hintAtRaw(err error) error {
+	var wrong *recordjson.Errors
+	if !errors.As(err, &wrong) || !wrong.Foreign {
+		return err
+	}
+	first := wrong.Fields[0]
+	return problem.FieldError("gateway.Produce", first.Field, "%s: send {\"records\":[…]}, or add raw=true to the query to store the body as one record", first.Message)
+}
+
+// checkEmpty refuses a request that has neither a body nor a word about one: it is more often a mistake,
+// such as a curl without -d, than an empty record.
+func (k *call) checkEmpty(h *fasthttp.RequestHeader) error {
+	if len(k.body.b) > 0 || k.raw || len(h.ContentType()) > 0 {
+		return nil
+	}
+	return fault.Newf("gateway.Produce", fault.BadRequest, nil,
+		"the request has no body; an empty record is stored with a Content-Type, or with raw=true in the query")
 }
 
 // bodyLimit is the longest body for a topic: a request, or one of its largest records in its worst encoding.

@@ -26,7 +26,7 @@ func TestProduceTellsWhereEachRecordIs(t *testing.T) {
 	want := `{"topic":"orders","stored":3,"failed":0,"results":[` +
 		`{"status":200,"partition":3,"offset":0,"timestamp":1762077600123},` +
 		`{"status":200,"partition":2,"offset":0,"timestamp":1762077600123},` +
-		`{"status":200,"partition":3,"offset":1,"timestamp":1762077600000}]}`
+		`{"status":200,"partition":3,"offset":1,"timestamp":1762077600000}]}` + "\n"
 	if r.body != want {
 		t.Fatalf("got  %s\nwant %s", r.body, want)
 	}
@@ -239,7 +239,11 @@ func TestWrongProduceRequestsAreRefused(t *testing.T) {
 		{"no value", path, `{"records":[{"value":1},{"key":"a"}]}`, nil, 422, []string{`"field":"records[1].value"`, `is required`}},
 		{"several mistakes", path, `{"records":[{"value":1,"partition":-1},{"value":1,"timestamp":"soon"}]}`, nil, 422, []string{`records[0].partition`, `records[1].timestamp`}},
 		{"no records", path, `{"records":[]}`, nil, 422, []string{`records`}},
-		{"no member", path, `{}`, nil, 422, nil},
+		{"no member", path, `{}`, nil, 422, []string{`"field":"records"`, `is required: send {\"records\":[…]}, or add raw=true to the query to store the body as one record`}},
+		{"a webhook's object", path, `{"action":"opened","number":1}`, nil, 422, []string{`"field":"records"`, `raw=true`}},
+		{"a webhook's own records", path, `{"records":"none"}`, nil, 422, []string{`"field":"records"`, `must be an array`, `raw=true`}},
+		{"a webhook's list", path, `[{"action":"opened"}]`, nil, 422, []string{`must be an object`, `raw=true`}},
+		{"a webhook's text", "/v1/topics/orders/partitions/1/records", `"hello"`, nil, 422, []string{`raw=true`}},
 		{"not JSON", path, `hello`, nil, 400, []string{`invalid_json`}},
 		{"cut off", path, `{"records":[{"value":1}`, nil, 400, []string{`invalid_json`}},
 		{"empty", path, ``, nil, 400, []string{`invalid_json`}},
@@ -255,9 +259,9 @@ func TestWrongProduceRequestsAreRefused(t *testing.T) {
 		{"raw", path + "?raw=maybe", one, nil, 422, []string{`"field":"raw"`}},
 		{"receipts", path + "?receipts=all", one, nil, 422, []string{`"field":"receipts"`}},
 		{"receipts of JSON", path + "?receipts=record", one, nil, 422, []string{`NDJSON`}},
-		{"key of many", path + "?key=a", one, nil, 422, []string{`"field":"key"`}},
-		{"partition of many", path + "?partition=1", one, nil, 422, []string{`"field":"partition"`}},
-		{"partition twice", "/v1/topics/orders/partitions/1/records?partition=1", one, nil, 422, []string{`"field":"partition"`}},
+		{"key of many", path + "?key=a", one, nil, 422, []string{`"field":"key"`, `raw=true`}},
+		{"partition of many", path + "?partition=1", one, nil, 422, []string{`"field":"partition"`, `raw=true`}},
+		{"partition twice", "/v1/topics/orders/partitions/1/records?partition=1", one, nil, 400, []string{`"field":"partition"`}},
 		{"partition is no number", "/v1/topics/orders/partitions/one/records", one, nil, 422, []string{`"field":"partition"`}},
 		{"partition is negative", "/v1/topics/orders/partitions/-1/records", one, nil, 422, nil},
 		{"partition is huge", "/v1/topics/orders/partitions/2147483648/records", one, nil, 422, nil},
@@ -290,6 +294,27 @@ func TestWrongProduceRequestsAreRefused(t *testing.T) {
 				t.Errorf("the node was asked, and the answer is %s", r.body)
 			}
 		})
+	}
+}
+
+// A request without a body and without a word about one is a mistake; with either it is an empty record.
+func TestAnEmptyRecordMustBeMeant(t *testing.T) {
+	w := start(t)
+	const topics, part = "/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"
+	for _, path := range []string{topics, part, topics + "?key=k", topics + "?raw=false"} {
+		w.send("POST", path, "").want(t, 400, `"code":"bad_request"`, `the request has no body`, `raw=true`)
+	}
+	if w.node.calls.Load() != 0 {
+		t.Fatal("the node was asked")
+	}
+	w.send("POST", topics+"?raw=true", "").want(t, 200)
+	w.send("POST", topics, "", "Content-Type", "text/plain").want(t, 200)
+	w.send("POST", part+"?key=k&raw=true", "", "Content-Type", "application/json").want(t, 200)
+	w.send("POST", topics, "", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Specversion", "1.0", "Ce-Type", "t").want(t, 200)
+	for i, r := range w.node.stored("orders", 0) {
+		if r.Value == nil || len(r.Value) > 0 {
+			t.Errorf("record %d is %q", i, r.Value)
+		}
 	}
 }
 

@@ -126,7 +126,7 @@ func (s *Server) readPartition(c *fiber.Ctx) error {
 	page := offsetPage{path: topic.Path{Topic: name, Partition: p}, next: at, buffer: takeBuffer()}
 	defer page.release()
 	if err := s.fillPage(&page, d.ID, q); err != nil {
-		return err
+		return session.Gone(name, err)
 	}
 	page.b = page.end(page.b)
 	return answerBody(c, typeJSON, page.b)
@@ -147,14 +147,14 @@ func (s *Server) offsetOf(c *fiber.Ctx, d *topic.Description, p topic.Partition)
 	}
 	from, err := session.ParseFrom(text)
 	if err != nil || from.Kind == session.Cursor {
-		return 0, problem.FieldError("gateway.Read", "offset", "must be an offset, earliest, latest, ts:<milliseconds since 1970>, or -<n> for the last n")
+		return 0, problem.FieldError("gateway.Read", "offset", "must be an offset, earliest, latest, ts:<milliseconds since 1970, or RFC 3339>, or -<n> for the last n")
 	}
 	if from.Kind == session.Time {
 		return s.offsetAt(d.Name, p, from.Time)
 	}
 	bounds, err := s.node.Bounds(topic.Ref{ID: d.ID, Partition: p})
 	if err != nil {
-		return 0, err
+		return 0, session.Gone(d.Name, err)
 	}
 	switch from.Kind {
 	case session.Latest:
@@ -302,7 +302,7 @@ func (page *offsetPage) end(dst []byte) []byte {
 	for i, g := range page.gaps {
 		gaps[i] = session.Gap{Topic: page.path.Topic, Partition: g.Partition, From: g.Start, To: g.End, Reason: g.Reason}
 	}
-	return append(appendGaps(dst, gaps), '}')
+	return append(appendGaps(dst, gaps), '}', lineEnd)
 }
 
 // endList ends a list whose items have each a comma behind them.
@@ -403,7 +403,7 @@ func readPosition(c *fiber.Ctx, cursor string, spec *session.Spec) error {
 	if cursor != "" {
 		spec.From, err = session.ParseCursor(cursor)
 	} else if spec.From, err = session.ParseFrom(strings.Clone(c.Query("from"))); fault.Is(err, fault.Validation) {
-		err = problem.FieldError("gateway.Read", "from", "must be earliest, latest, ts:<milliseconds since 1970>, or -<n> for the last n of each partition")
+		err = problem.FieldError("gateway.Read", "from", "must be earliest, latest, ts:<milliseconds since 1970, or RFC 3339>, or -<n> for the last n of each partition")
 	}
 	if err != nil {
 		return err
@@ -523,5 +523,5 @@ func (page *cursorPage) end(cursor string) {
 	page.b = appendGaps(page.b, page.gaps)
 	page.b = append(page.b, `,"caught_up":`...)
 	page.b = strconv.AppendBool(page.b, page.caughtUp)
-	page.b = append(page.b, '}')
+	page.b = append(page.b, '}', lineEnd)
 }

@@ -66,6 +66,9 @@ func TestReadByOffset(t *testing.T) {
 		{"offset=latest&wait_ms=0", "", 5},
 		{"offset=5&wait_ms=0", "", 5},
 		{"offset=ts:1002", "234", 5},
+		{"offset=ts:1970-01-01T00:00:01.002Z", "234", 5},
+		{"offset=ts:1970-01-01T01:00:01.002+01:00", "234", 5}, // the + is a space by the time that it is read
+		{"offset=ts:1970-01-01T01:00:01.002%2B01:00", "234", 5},
 		{"offset=ts:9999&wait_ms=0", "", 5},
 		{"offset=1&max_records=2", "12", 3},
 		{"offset=1&max_bytes=1", "1", 2},
@@ -288,7 +291,11 @@ func TestReadLines(t *testing.T) {
 		if got := r.header.Get("Content-Type"); got != typeNDJSON {
 			t.Errorf("the content type is %s", got)
 		}
-		return strings.Split(strings.TrimSuffix(r.body, "\n"), "\n")
+		all := strings.Split(strings.TrimSuffix(r.body, "\n"), "\n")
+		for _, line := range all {
+			contract().checkLine(t, line)
+		}
+		return all
 	}
 	for _, query := range []string{"", "until=end", "until=end&follow=true"} {
 		got := lines(query)

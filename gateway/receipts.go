@@ -28,7 +28,7 @@ func (st *lines) answer() error {
 		resp.SetStatusCode(http.StatusMultiStatus)
 	}
 	resp.Header.SetContentType(typeJSON)
-	resp.SetBodyRaw(st.end(nil))
+	resp.SetBodyRaw(append(st.end(nil), lineEnd))
 	return nil
 }
 

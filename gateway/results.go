@@ -21,7 +21,7 @@ func (s *Server) answerProduced(ctx *fasthttp.RequestCtx, k *call) error {
 		k.out = append(k.out, k.a.Topic...)
 		k.out = append(k.out, `","accepted":`...)
 		k.out = strconv.AppendInt(k.out, int64(len(k.a.Records)), 10)
-		k.out = append(k.out, '}')
+		k.out = append(k.out, '}', lineEnd)
 		resp.SetStatusCode(http.StatusAccepted)
 		resp.Header.SetContentType(typeJSON)
 		resp.SetBody(k.out)
@@ -48,7 +48,7 @@ func (s *Server) answerProduced(ctx *fasthttp.RequestCtx, k *call) error {
 	k.out = strconv.AppendInt(k.out, int64(failed), 10)
 	k.out = append(k.out, `,"results":`...)
 	k.out = appendResults(k.out, k.a.Results)
-	k.out = append(k.out, '}')
+	k.out = append(k.out, '}', lineEnd)
 	if failed > 0 {
 		resp.SetStatusCode(http.StatusMultiStatus)
 		p := s.worst(ctx, k.a.Results) // logs what has to be

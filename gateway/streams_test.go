@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +58,11 @@ func (s *stream) line() string {
 	if err != nil {
 		s.t.Fatalf("the stream ended after %q: %v", text, err)
 	}
-	return strings.TrimSuffix(text, "\n")
+	line := strings.TrimSuffix(text, "\n")
+	if line != "" && s.resp.Header.Get("Content-Type") == typeNDJSON {
+		contract().checkLine(s.t, line)
+	}
+	return line
 }
 
 // event is a server-sent event by its fields; data lines are joined as browsers do. Heartbeats are skipped.
@@ -70,6 +73,9 @@ func (s *stream) event() map[string]string {
 		line := s.line()
 		if line == "" {
 			if len(e) > 0 {
+				if e["event"] != "" && !s.resp.Request.URL.Query().Has("event") {
+					contract().checkEvent(s.t, e["event"])
+				}
 				return e
 			}
 			continue
@@ -167,8 +173,14 @@ func TestEvents(t *testing.T) {
 		t.Errorf("after the gap: %v", e)
 	}
 	s.wantEvent("caught_up")
+	w.send("PATCH", "/v1/topics/orders", `{"partitions":2}`, "Content-Type", "application/json").want(t, 200)
+	w.produceValues("4") // the fake node rings for records alone
+	if e := s.wantEvent("partitions"); e["data"] != `{"topic":"orders","count":2,"added":[1]}` {
+		t.Errorf("got %v", e)
+	}
+	s.event()
 	w.send("DELETE", "/v1/topics/orders", "").want(t, 204)
-	if e := s.wantEvent("error"); !strings.Contains(e["data"], `"code":"topic_not_found"`) {
+	if e := s.wantEvent("error"); !strings.Contains(e["data"], `"code":"topic_not_found"`) || !strings.Contains(e["data"], `topic \"orders\" was deleted`) {
 		t.Errorf("got %v", e)
 	}
 	if rest, err := io.ReadAll(s); err != nil || len(rest) > 0 {
@@ -315,11 +327,20 @@ func TestFollow(t *testing.T) {
 		}
 		w.produceValues("1")
 	}
+	s.line() // the last of them
+	w.send("PATCH", "/v1/topics/orders", `{"partitions":2}`, "Content-Type", "application/json").want(t, 200)
+	w.produceValues("1") // the fake node rings for records alone
+	if line := s.line(); line != `{"partitions":{"topic":"orders","count":2,"added":[1]}}` {
+		t.Errorf("partitions are added with %s", line)
+	}
+	s.line()
 	w.send("DELETE", "/v1/topics/orders", "").want(t, 204)
-	rest, err := io.ReadAll(s)
-	lines := bytes.Split(bytes.TrimSpace(rest), []byte("\n"))
-	if last := lines[len(lines)-1]; err != nil || !bytes.HasPrefix(last, []byte(`{"error":{`)) || !bytes.Contains(last, []byte(`"cursor":"c1.`)) {
-		t.Errorf("the stream ends with %s, %v", last, err)
+	// The name of the topic, and not the id by which the node knew it.
+	if last := s.line(); !strings.HasPrefix(last, `{"error":{`) || !strings.Contains(last, `"cursor":"c1.`) || !strings.Contains(last, `topic \"orders\" was deleted`) {
+		t.Errorf("the stream ends with %s", last)
+	}
+	if rest, err := io.ReadAll(s); err != nil || len(rest) > 0 {
+		t.Errorf("after the error come %q, %v", rest, err)
 	}
 }
 

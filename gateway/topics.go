@@ -2,9 +2,8 @@ package gateway
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"math"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/weirlog/weir/gateway/api"
 	"github.com/weirlog/weir/gateway/problem"
-	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -36,10 +34,8 @@ type Topics interface {
 }
 
 const (
-	controlTimeout  = 30 * time.Second // of a call that changes metadata or looks into logs
-	controlBody     = 1 << 20          // the largest body of one
-	defaultPageSize = 100
-	mostPageSize    = 1000
+	controlTimeout = 30 * time.Second // of a call that changes metadata or looks into logs
+	controlBody    = 1 << 20          // the largest body of one
 )
 
 func (s *Server) mountTopics(r routes) {
@@ -89,26 +85,14 @@ func (t topics) CreateTopic(c *fiber.Ctx) error {
 	if err := t.s.readJSON(c, &in); err != nil {
 		return err
 	}
-	name, err := t.ours(in.Name, "create")
+	creation, err := readCreation(&in)
 	if err != nil {
 		return err
 	}
-	creation := topic.Creation{Name: name, Principal: principal(c)}
-	if creation.Partitions, err = atLeastOne("partitions", in.Partitions); err != nil {
+	if err := writable(creation.Name, "create"); err != nil {
 		return err
 	}
-	if creation.Replication, err = atLeastOne("replication", in.Replication); err != nil {
-		return err
-	}
-	if in.Settings != nil {
-		creation.Overrides = make(map[string]string, len(*in.Settings))
-		for setting, value := range *in.Settings {
-			creation.Overrides[strings.Clone(setting)] = strings.Clone(string(value))
-		}
-	}
-	if _, err := topic.ParseSettings(creation.Overrides); err != nil {
-		return err
-	}
+	creation.Principal = principal(c)
 	ctx, cancel := t.s.control()
 	defer cancel()
 	d, err := t.s.node.CreateTopic(ctx, creation)
@@ -117,6 +101,31 @@ func (t topics) CreateTopic(c *fiber.Ctx) error {
 	}
 	c.Response().Header.Set(fiber.HeaderLocation, "/v1/topics/"+string(d.Name))
 	return answerJSON(c, http.StatusCreated, described(d))
+}
+
+// readCreation checks what is asked for, and reports every mistake at once.
+func readCreation(in *api.TopicCreation) (topic.Creation, error) {
+	var out topic.Creation
+	var wrong mistakes
+	var err error
+	if out.Name, err = topic.ParseName(in.Name); in.Name == "" {
+		wrong.add(problem.Field{Name: "name", Message: "is required"})
+	} else if err != nil {
+		var name *topic.NameError
+		errors.As(err, &name)
+		wrong.add(problem.Field{Name: "name", Message: quote(in.Name) + " " + name.Why})
+	}
+	out.Partitions = wrong.atLeastOne("partitions", in.Partitions)
+	out.Replication = wrong.atLeastOne("replication", in.Replication)
+	if in.Settings != nil {
+		out.Overrides = make(map[string]string, len(*in.Settings))
+		for setting, value := range *in.Settings {
+			out.Overrides[strings.Clone(setting)] = strings.Clone(string(value))
+		}
+		_, err := topic.ParseSettings(out.Overrides)
+		wrong.add(problem.FieldsOf(err)...)
+	}
+	return out, wrong.err("gateway.CreateTopic")
 }
 
 // GetTopic answers GET /v1/topics/{topic}.
@@ -142,20 +151,9 @@ func (t topics) AlterTopic(c *fiber.Ctx, path api.TopicPath) error {
 	if err := t.s.readJSON(c, &in); err != nil {
 		return err
 	}
-	var alteration topic.Alteration
-	if alteration.Partitions, err = atLeastOne("partitions", in.Partitions); err != nil {
+	alteration, err := readAlteration(&in)
+	if err != nil {
 		return err
-	}
-	if in.Settings != nil {
-		alteration.Settings = make(map[string]*string, len(*in.Settings))
-		for setting, value := range *in.Settings {
-			var text *string
-			if value != nil {
-				copied := strings.Clone(string(*value))
-				text = &copied
-			}
-			alteration.Settings[strings.Clone(setting)] = text
-		}
 	}
 	ctx, cancel := t.s.control()
 	defer cancel()
@@ -164,6 +162,29 @@ func (t topics) AlterTopic(c *fiber.Ctx, path api.TopicPath) error {
 		return err
 	}
 	return answerJSON(c, http.StatusOK, described(d))
+}
+
+// readAlteration checks what is asked for, and reports every mistake at once. Whether a setting that goes
+// back to its default is one is the node's to say.
+func readAlteration(in *api.TopicAlteration) (topic.Alteration, error) {
+	var out topic.Alteration
+	var wrong mistakes
+	out.Partitions = wrong.atLeastOne("partitions", in.Partitions)
+	if in.Settings != nil {
+		out.Settings = make(map[string]*string, len(*in.Settings))
+		set := make(map[string]string, len(*in.Settings))
+		for setting, value := range *in.Settings {
+			setting = strings.Clone(setting)
+			out.Settings[setting] = nil
+			if value != nil {
+				text := strings.Clone(string(*value))
+				out.Settings[setting], set[setting] = &text, text
+			}
+		}
+		_, err := topic.ParseSettings(set)
+		wrong.add(problem.FieldsOf(err)...)
+	}
+	return out, wrong.err("gateway.AlterTopic")
 }
 
 // DeleteTopic answers DELETE /v1/topics/{topic}.
@@ -315,26 +336,23 @@ func checkDeletion(in api.RecordsDeletion) error {
 	if len(in.Partitions) == 0 || len(in.Partitions) > mostPageSize {
 		return problem.FieldError("gateway.DeleteRecords", "partitions", "must have 1 to %d entries", mostPageSize)
 	}
-	var wrong []problem.Field
+	var wrong mistakes
 	for i, p := range in.Partitions {
 		at := "partitions[" + strconv.Itoa(i) + "]."
 		switch {
 		case p.Partition == nil:
-			wrong = append(wrong, problem.Field{Name: at + "partition", Message: "is required"})
+			wrong.add(problem.Field{Name: at + "partition", Message: "is required"})
 		case *p.Partition < 0:
-			wrong = append(wrong, problem.Field{Name: at + "partition", Message: "must be at least 0"})
+			wrong.add(problem.Field{Name: at + "partition", Message: "must be at least 0"})
 		}
 		switch {
 		case p.BeforeOffset == nil:
-			wrong = append(wrong, problem.Field{Name: at + "before_offset", Message: "is required"})
+			wrong.add(problem.Field{Name: at + "before_offset", Message: "is required"})
 		case *p.BeforeOffset < -1:
-			wrong = append(wrong, problem.Field{Name: at + "before_offset", Message: "must be at least 0, or -1 for all that can be read"})
+			wrong.add(problem.Field{Name: at + "before_offset", Message: "must be at least 0, or -1 for all that can be read"})
 		}
 	}
-	if len(wrong) > 0 {
-		return fault.New("gateway.DeleteRecords", fault.Validation, nil, &problem.Invalid{Fields: wrong})
-	}
-	return nil
+	return wrong.err("gateway.DeleteRecords")
 }
 
 // ours reads the name of a topic that is about to be changed: the node's own topics are not changed from here.
@@ -402,64 +420,7 @@ func new64[T ~int64](v T) *int64 {
 	return &n
 }
 
-// atLeastOne reads a number that may be missing, which is 0.
-func atLeastOne(field string, n *int32) (int, error) {
-	if n == nil {
-		return 0, nil
-	}
-	if *n < 1 {
-		return 0, problem.FieldError("gateway.Topics", field, "must be at least 1")
-	}
-	return int(*n), nil
-}
-
-func pageSize(n *int) (int, error) {
-	if n == nil {
-		return defaultPageSize, nil
-	}
-	if *n < 1 || *n > mostPageSize {
-		return 0, problem.FieldError("gateway.Page", "page_size", "must be from 1 to %d", mostPageSize)
-	}
-	return *n, nil
-}
-
-// pageToken is where the next page begins. To clients it is opaque.
-func pageToken(last string) string { return base64.RawURLEncoding.EncodeToString([]byte(last)) }
-
-func pageAfter(token *string) (string, error) {
-	if token == nil || *token == "" {
-		return "", nil
-	}
-	last, err := base64.RawURLEncoding.Strict().DecodeString(*token)
-	if err != nil {
-		return "", badPageToken()
-	}
-	if _, err := topic.ParseName(string(last)); err != nil {
-		return "", badPageToken()
-	}
-	return string(last), nil
-}
-
-func pagePartition(token *string) (int, error) {
-	if token == nil || *token == "" {
-		return 0, nil
-	}
-	first, err := base64.RawURLEncoding.Strict().DecodeString(*token)
-	if err != nil {
-		return 0, badPageToken()
-	}
-	n, err := strconv.ParseUint(string(first), 10, 31)
-	if err != nil || n > math.MaxInt32-mostPageSize {
-		return 0, badPageToken()
-	}
-	return int(n), nil
-}
-
-func badPageToken() error {
-	return fault.Newf("gateway.Page", fault.BadRequest, nil, "page_token is not the next_page_token of an answer of this list")
-}
-
-// parseAt reads "earliest", "latest" or milliseconds, with "ts:" before them or not; missing is latest.
+// parseAt reads "earliest", "latest" or a time, with "ts:" before it or not; missing is latest.
 func parseAt(s *string) (topic.At, error) {
 	if s == nil || *s == "latest" {
 		return topic.At{Kind: topic.AtLatest}, nil
@@ -467,9 +428,9 @@ func parseAt(s *string) (topic.At, error) {
 	if *s == "earliest" {
 		return topic.At{Kind: topic.AtEarliest}, nil
 	}
-	ms, err := strconv.ParseInt(strings.TrimPrefix(*s, "ts:"), 10, 64)
-	if err != nil || ms < 0 {
-		return topic.At{}, problem.FieldError("gateway.Offsets", "at", "must be earliest, latest or milliseconds since 1970")
+	time, err := topic.ParseMillis(strings.TrimPrefix(*s, "ts:"))
+	if err != nil {
+		return topic.At{}, problem.FieldError("gateway.Offsets", "at", "must be earliest, latest, or a time: milliseconds since 1970 or RFC 3339, such as 2025-11-02T10:00:00Z")
 	}
-	return topic.At{Kind: topic.AtTime, Time: topic.Millis(ms)}, nil
+	return topic.At{Kind: topic.AtTime, Time: time}, nil
 }

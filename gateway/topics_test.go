@@ -90,8 +90,13 @@ func TestWrongTopicRequestsAreRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		status                          int
 		parts                           []string
 	}{
-		{"POST", "/v1/topics", `{"name":"a b"}`, js, 422, []string{`validation_failed`, `' ' at byte 1`}},
-		{"POST", "/v1/topics", `{}`, js, 422, []string{`must not be empty`}},
+		{"POST", "/v1/topics", `{"name":"a b"}`, js, 422, []string{`validation_failed`, `"field":"name","message":"\"a b\" has \" \" at byte 1`}},
+		{"POST", "/v1/topics", `{}`, js, 422, []string{`"detail":"name is required"`, `"errors":[{"field":"name","message":"is required"}]`}},
+		{"POST", "/v1/topics", `{"name":"a/b","partitions":0,"replication":-3,"settings":{"retention.ms":"soon","nope":1}}`, js, 422, []string{
+			`"field":"name"`, `"field":"partitions"`, `"field":"replication"`,
+			`{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"}`, `{"field":"settings.nope","message":"no such setting"}`}},
+		{"PATCH", "/v1/topics/orders", `{"partitions":-1,"settings":{"segment.bytes":1,"retention.ms":null}}`, js, 422, []string{
+			`"errors":[{"field":"partitions",`, `{"field":"settings.segment.bytes","message":"must be a whole number from 4096`}},
 		{"POST", "/v1/topics", `{"name":"__mine"}`, js, 403, []string{`"code":"forbidden"`, `"action":"create"`, `"resource":"topic:__mine"`}},
 		{"POST", "/v1/topics", `{"name":"x","partitions":0}`, js, 422, []string{`"field":"partitions"`}},
 		{"POST", "/v1/topics", `{"name":"x","replication":-1}`, js, 422, []string{`"field":"replication"`}},
@@ -109,7 +114,7 @@ func TestWrongTopicRequestsAreRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		{"GET", "/v1/topics?page_size=many", "", "", 400, []string{`page_size`}},
 		{"GET", "/v1/topics?page_token=%21", "", "", 400, []string{`page_token`}},
 		{"GET", "/v1/topics?page_token=IA", "", "", 400, []string{`page_token`}},
-		{"GET", "/v1/topics/a%20b", "", "", 422, []string{`validation_failed`}},
+		{"GET", "/v1/topics/a%20b", "", "", 422, []string{`validation_failed`, `"errors":[{"field":"topic","message":"has \" \" at byte 1`}},
 		{"PATCH", "/v1/topics/orders", `{"partitions":0}`, js, 422, []string{`partitions`}},
 		{"PATCH", "/v1/topics/orders", `{"settings":{"retention.ms":[]}}`, js, 422, []string{`settings`}},
 		{"PATCH", "/v1/topics/orders", `{"a"`, js, 400, []string{`invalid_json`}},
@@ -152,6 +157,8 @@ func TestOffsetsAndDeletion(t *testing.T) {
 		{"partition":0,"value":1,"timestamp":1000},{"partition":0,"value":2,"timestamp":2000},{"partition":1,"value":3,"timestamp":3000}]}`).want(t, 200)
 	w.send("GET", "/v1/topics/orders/offsets", "").want(t, 200, `{"high_watermark":2,"log_start_offset":0,"offset":2,"partition":0}`)
 	w.send("GET", "/v1/topics/orders/offsets?at=earliest", "").want(t, 200, `"offset":0,"partition":0`)
+	w.send("GET", "/v1/topics/orders/offsets?at=1970-01-01T00:00:01.5Z", "").want(t, 200, `"offset":1,"partition":0,"timestamp":2000`)
+	w.send("GET", "/v1/topics/orders/offsets?at=ts:1970-01-01T00:00:01.5Z", "").want(t, 200, `"offset":1,"partition":0,"timestamp":2000`)
 	w.send("GET", "/v1/topics/orders/offsets?at=ts:1500", "").want(t, 200, `"offset":1,"partition":0,"timestamp":2000`, `"offset":0,"partition":1,"timestamp":3000`)
 	w.send("GET", "/v1/topics/orders/offsets?at=2500", "").want(t, 200, `"offset":2,"partition":0}`)
 	w.json("/v1/topics/orders/delete-records", `{"partitions":[{"partition":0,"before_offset":1},{"partition":1,"before_offset":-1}]}`).

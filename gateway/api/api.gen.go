@@ -375,8 +375,8 @@ type ListTopicsParams struct {
 
 // ListOffsetsParams defines parameters for ListOffsets.
 type ListOffsetsParams struct {
-	// At `earliest`, `latest`, or milliseconds since 1970 (also as `ts:<ms>`): the first record with that
-	// timestamp or a later one, the end where there is none.
+	// At `earliest`, `latest`, or a time (also as `ts:<time>`): the first record with that timestamp or a
+	// later one, the end where there is none.
 	At *string `form:"at,omitempty" json:"at,omitempty"`
 }
 

@@ -186,7 +186,7 @@ func Of(err error) Problem {
 	if p.Status == http.StatusInternalServerError {
 		return p
 	}
-	p.Fields = fieldsOf(err)
+	p.Fields = FieldsOf(err)
 	if kind == fault.OffsetRange {
 		errors.As(err, &p.Range)
 	}
@@ -197,8 +197,9 @@ func Of(err error) Problem {
 	return p
 }
 
-// fieldsOf finds the list of mistakes in an error, whoever made it.
-func fieldsOf(err error) []Field {
+// FieldsOf finds the list of mistakes in an error, whoever made it: each with the path that it has in a
+// request, where there is one. A topic's name is "topic", as in every path and frame.
+func FieldsOf(err error) []Field {
 	var invalid *Invalid
 	if errors.As(err, &invalid) {
 		return invalid.Fields
@@ -216,11 +217,28 @@ func fieldsOf(err error) []Field {
 	if errors.As(err, &joined) {
 		var fields []Field
 		for _, one := range joined.Unwrap() {
-			fields = append(fields, Field{Message: one.Error()})
+			fields = append(fields, fieldOf(one))
 		}
 		return fields
 	}
+	var name *topic.NameError
+	if errors.As(err, &name) {
+		return []Field{fieldOf(name)}
+	}
 	return nil
+}
+
+// fieldOf is one mistake.
+func fieldOf(err error) Field {
+	var name *topic.NameError
+	if errors.As(err, &name) {
+		return Field{Name: "topic", Message: name.Why}
+	}
+	var setting *topic.SettingError
+	if errors.As(err, &setting) {
+		return Field{Name: "settings." + setting.Name, Message: setting.Why}
+	}
+	return Field{Message: err.Error()}
 }
 
 // MethodNotAllowed is the problem of a path that does not take a method. allow lists those that it takes.

@@ -110,6 +110,7 @@ func TestDetailsOfSomeKindsAreMembers(t *testing.T) {
 	})
 	fields := problem.FieldError("x.Y", "records[2].value", "is %s", "required")
 	_, settings := topic.ParseSettings(map[string]string{"retention.ms": "soon", "nonsense": "1"})
+	_, name := topic.ParseName("a b")
 	denied := fault.New("x.Z", fault.Forbidden, nil, &problem.Denied{Action: "produce", Resource: "topic:\"a\"", Why: "no"})
 	for _, c := range []struct {
 		err  error
@@ -117,7 +118,9 @@ func TestDetailsOfSomeKindsAreMembers(t *testing.T) {
 	}{
 		{outOfRange, `"reason":"retention","log_start_offset":9000,"high_watermark":10500,"resume_offset":9000`},
 		{fields, `"errors":[{"field":"records[2].value","message":"is required"}]`},
-		{settings, `{"message":"\"nonsense\": no such setting"}]`},
+		{settings, `"errors":[{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"},{"field":"settings.nonsense","message":"no such setting"}]`},
+		{name, `"detail":"topic name \"a b\": has \" \" at byte 1; allowed are a-z, A-Z, 0-9, '.', '_' and '-'"`},
+		{name, `"errors":[{"field":"topic","message":"has \" \" at byte 1; allowed are a-z, A-Z, 0-9, '.', '_' and '-'"}]`},
 		{denied, `"action":"produce","resource":"topic:\"a\""`},
 	} {
 		p := problem.Of(c.err)

@@ -32,6 +32,7 @@ type Decoder struct {
 	member   string // of the record that is being read, for errors
 	mistakes []FieldError
 	more     int
+	foreign  bool  // see Errors.Foreign
 	err      error // what ended the reading: no record counts any more
 }
 
@@ -79,7 +80,8 @@ func (d *Decoder) Body(body []byte, most int) ([]topic.Record, error) {
 	d.i = skipSpace(body, 0)
 	if d.i < len(body) && body[d.i] != '{' {
 		d.skipValue()
-		return d.finish("it must be an object with \"records\"")
+		d.foreign = true
+		return d.finish("the body must be an object with \"records\"")
 	}
 	found := false
 	if d.openObject() {
@@ -102,6 +104,7 @@ func (d *Decoder) Body(body []byte, most int) ([]topic.Record, error) {
 		d.closeObject(0)
 	}
 	if !found && d.err == nil {
+		d.foreign = true
 		d.add("records", "is required")
 	}
 	return d.finish("")
@@ -157,7 +160,7 @@ func (d *Decoder) finish(instead string) ([]topic.Record, error) {
 		d.add("", instead)
 	}
 	if len(d.mistakes) > 0 {
-		return nil, fault.New("recordjson.Decoder", fault.Validation, nil, &Errors{Fields: d.mistakes, More: d.more})
+		return nil, fault.New("recordjson.Decoder", fault.Validation, nil, &Errors{Fields: d.mistakes, More: d.more, Foreign: d.foreign})
 	}
 	return d.records, nil
 }
@@ -170,6 +173,7 @@ func (d *Decoder) array(most int) {
 	}
 	if d.b[d.i] != '[' {
 		d.skipValue()
+		d.foreign = true
 		d.add("records", "must be an array")
 		return
 	}

@@ -228,7 +228,7 @@ func TestBodyRefused(t *testing.T) {
 	}{
 		{``, fault.InvalidJSON, `it ends too early (at byte 0)`},
 		{`{`, fault.InvalidJSON, `it ends too early (at byte 1)`},
-		{`[]`, fault.Validation, `it must be an object with "records"`},
+		{`[]`, fault.Validation, `the body must be an object with "records"`},
 		{`[`, fault.InvalidJSON, `it ends too early (at byte 1)`},
 		{`{}`, fault.Validation, `records: is required`},
 		{`{"records":null}`, fault.Validation, `records: must be an array`},

@@ -172,9 +172,6 @@ func (d *Decoder) base64(r raw) ([]byte, bool) {
 
 var strictBase64 = base64.StdEncoding.Strict()
 
-// latest is the last millisecond of the year 9999, the last that RFC 3339 can say.
-const latest = 253402300799999
-
 // millis reads a timestamp.
 func (d *Decoder) millis(r raw) topic.Millis {
 	if r.isString() {
@@ -182,7 +179,7 @@ func (d *Decoder) millis(r raw) topic.Millis {
 		if err := t.UnmarshalText(d.text(r)); err == nil && t.UnixMilli() >= 0 {
 			return topic.Millis(t.UnixMilli())
 		}
-	} else if n, ok := wholeNumber(r.bytes); ok && n >= 0 && n <= latest {
+	} else if n, ok := wholeNumber(r.bytes); ok && n >= 0 && n <= int64(topic.LatestMillis) {
 		return topic.Millis(n)
 	}
 	d.mistake("timestamp", "must be milliseconds since 1970 or an RFC 3339 time, from 1970 to 9999")

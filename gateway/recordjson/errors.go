@@ -27,6 +27,9 @@ const MostErrors = 100
 type Errors struct {
 	Fields []FieldError
 	More   int // mistakes that were found beyond MostErrors
+	// Foreign says that a body is good JSON, but not the object that [Decoder.Body] reads: it has no list
+	// of records. The only field says what is missing.
+	Foreign bool
 }
 
 // Error is the mistakes as a sentence.

@@ -78,7 +78,7 @@ func (r *Reader) hold(ctx context.Context, p *part, limit Limit, page *Page) (bo
 		return true, nil
 	}
 	for {
-		bounds, err := r.log.Bounds(p.ref)
+		bounds, err := r.bounds(p)
 		if err != nil {
 			return false, err
 		}
@@ -204,10 +204,11 @@ func (r *Reader) encodeAll(ctx context.Context, p *part) ([]*piece, error) {
 }
 
 func (r *Reader) fetch(ctx context.Context, p *part) (topic.Fetched, error) {
-	return r.log.Fetch(ctx, topic.Fetch{
+	fetched, err := r.log.Fetch(ctx, topic.Fetch{
 		Topic: p.topic.name, ID: p.topic.id, Partition: p.number,
 		Offset: p.next, LastEpoch: p.last, MaxBytes: r.ahead,
 	})
+	return fetched, Gone(p.topic.name, err)
 }
 
 // outOfRange turns an error about the part's position into a gap and a new position, where the reader's

@@ -30,7 +30,7 @@ const (
 	Cursor                   // where an earlier reader stopped
 )
 
-// ParseFrom reads a position as it stands in a query: earliest, latest, ts:<ms>, -<n> or a cursor. Empty
+// ParseFrom reads a position as it stands in a query: earliest, latest, ts:<ms or RFC 3339>, -<n> or a cursor. Empty
 // text is Earliest.
 func ParseFrom(s string) (From, error) {
 	switch {
@@ -39,11 +39,11 @@ func ParseFrom(s string) (From, error) {
 	case s == "latest":
 		return From{Kind: Latest}, nil
 	case strings.HasPrefix(s, "ts:"):
-		ms, err := strconv.ParseInt(s[len("ts:"):], 10, 64)
-		if err != nil || ms < 0 {
+		at, err := topic.ParseMillis(s[len("ts:"):])
+		if err != nil {
 			return From{}, badFrom(s)
 		}
-		return From{Kind: Time, Time: topic.Millis(ms)}, nil
+		return From{Kind: Time, Time: at}, nil
 	case strings.HasPrefix(s, "-"):
 		n, err := strconv.ParseInt(s[1:], 10, 64)
 		if err != nil || n < 1 {
@@ -62,7 +62,7 @@ func badFrom(s string) error {
 		s = s[:64] + "…"
 	}
 	return fault.Newf("session.ParseFrom", fault.Validation, nil,
-		"position %q: must be earliest, latest, ts:<milliseconds since 1970>, -<n> for the last n, or a cursor", s)
+		"position %q: must be earliest, latest, ts:<milliseconds since 1970, or RFC 3339>, -<n> for the last n, or a cursor", s)
 }
 
 // OnGap says how a reader goes on where records that it should read are not there any more.

@@ -281,7 +281,7 @@ func readFrom(raw []byte, name string) (From, error) {
 		return ParseFrom(word)
 	}
 	var members struct {
-		Timestamp *int64           `json:"timestamp"`
+		Timestamp jsontext.Value   `json:"timestamp"`
 		Offsets   map[string]int64 `json:"offsets"`
 		Cursor    *string          `json:"cursor"`
 	}
@@ -290,14 +290,11 @@ func readFrom(raw []byte, name string) (From, error) {
 		return From{}, err
 	}
 	switch {
-	case members.Cursor != nil && members.Timestamp == nil && members.Offsets == nil:
+	case members.Cursor != nil && !given(members.Timestamp) && members.Offsets == nil:
 		return ParseCursor(*members.Cursor)
-	case members.Timestamp != nil && members.Cursor == nil && members.Offsets == nil:
-		if *members.Timestamp < 0 {
-			return From{}, invalid("%s.timestamp must not be negative", name)
-		}
-		return From{Kind: Time, Time: topic.Millis(*members.Timestamp)}, nil
-	case len(members.Offsets) > 0 && members.Cursor == nil && members.Timestamp == nil:
+	case given(members.Timestamp) && members.Cursor == nil && members.Offsets == nil:
+		return readTime(members.Timestamp, name+".timestamp")
+	case len(members.Offsets) > 0 && members.Cursor == nil && !given(members.Timestamp):
 		from := From{Kind: Offsets, Offsets: make(map[topic.Partition]topic.Offset, len(members.Offsets))}
 		for p, at := range members.Offsets {
 			n, err := strconv.ParseUint(p, 10, 31)
@@ -310,6 +307,21 @@ func readFrom(raw []byte, name string) (From, error) {
 	default:
 		return From{}, invalid("%s must be %s", name, what)
 	}
+}
+
+// readTime reads the position of a time: a number or a string.
+func readTime(raw []byte, name string) (From, error) {
+	text := string(raw)
+	if raw[0] == '"' {
+		if err := read(raw, name, &text, "a string"); err != nil {
+			return From{}, err
+		}
+	}
+	at, err := topic.ParseMillis(text)
+	if err != nil {
+		return From{}, invalid("%s %w", name, err)
+	}
+	return From{Kind: Time, Time: at}, nil
 }
 
 // readCredit reads credit; missing is what stands where one of the two is not given.

@@ -134,7 +134,7 @@ func (r *Reader) byTime(ctx context.Context, f *following, from From) (map[topic
 }
 
 func (r *Reader) placePart(p *part, spec Spec, byTime map[topic.Partition]topic.Offset) error {
-	bounds, err := r.log.Bounds(p.ref)
+	bounds, err := r.bounds(p)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (r *Reader) resume(f *following, spec Spec, at topic.CursorTopic) error {
 				return err
 			}
 			p := r.parts[len(r.parts)-1]
-			bounds, err := r.log.Bounds(p.ref)
+			bounds, err := r.bounds(p)
 			if err != nil {
 				return err
 			}
@@ -295,7 +295,7 @@ func (r *Reader) restart(f *following, spec Spec, gone []topic.CursorTopic) erro
 			return err
 		}
 		p := r.parts[len(r.parts)-1]
-		bounds, err := r.log.Bounds(p.ref)
+		bounds, err := r.bounds(p)
 		if err != nil {
 			return err
 		}

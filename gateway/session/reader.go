@@ -104,7 +104,7 @@ func (h *Hub) Open(ctx context.Context, spec Spec) (*Reader, error) {
 	}
 	if spec.UntilEnd {
 		for _, p := range r.parts {
-			bounds, err := r.log.Bounds(p.ref)
+			bounds, err := r.bounds(p)
 			if err != nil {
 				return nil, err
 			}
@@ -129,7 +129,7 @@ func (r *Reader) Listen(bell chan<- struct{}) error {
 func (r *Reader) listen(p *part) error {
 	stop, err := r.tails.listen(p.ref, &member{bell: r.bell, serve: r.serve})
 	if err != nil {
-		return err
+		return Gone(p.topic.name, err)
 	}
 	p.stop = stop
 	return nil
@@ -211,6 +211,21 @@ func (r *Reader) PassedAll(page *Page) {
 // Cursor is where a reader goes on that has had everything passed. It is valid until the next call of a method.
 func (r *Reader) Cursor() *topic.Cursor { return &r.cursor }
 
+// Gone gives an error that says that a topic is not there the name that its reader knows: the log was
+// asked for an id. Every other error, and nil, stays what it is.
+func Gone(name topic.Name, err error) error {
+	if !fault.Is(err, fault.NoTopic) {
+		return err
+	}
+	return fault.Newf("session.Reader", fault.NoTopic, name, "topic %q was deleted", name)
+}
+
+// bounds are those of a part.
+func (r *Reader) bounds(p *part) (topic.Bounds, error) {
+	bounds, err := r.log.Bounds(p.ref)
+	return bounds, Gone(p.topic.name, err)
+}
+
 // Partitions is how many are read.
 func (r *Reader) Partitions() int { return len(r.parts) }
 
@@ -264,7 +279,7 @@ func (r *Reader) check() {
 		if p == nil {
 			continue
 		}
-		bounds, err := r.log.Bounds(p.ref)
+		bounds, err := r.bounds(p)
 		if err != nil || bounds.LeaderEpoch != p.leader || p.next < bounds.LogStart {
 			r.drop()
 			return
@@ -299,7 +314,7 @@ func (r *Reader) follow() error {
 	for _, f := range r.topics {
 		d, err := r.log.TopicByID(f.id)
 		if err != nil {
-			return err
+			return Gone(f.name, err)
 		}
 		if d == f.known {
 			continue

@@ -315,7 +315,7 @@ func TestPauseSeekUnsubscribe(t *testing.T) {
 		for _, s := range []struct {
 			to   string
 			want string
-		}{{`"earliest"`, "0"}, {`{"offsets":{"0":1}}`, "1"}, {`"-1"`, "2"}} {
+		}{{`"earliest"`, "0"}, {`{"offsets":{"0":1}}`, "1"}, {`"-1"`, "2"}, {`{"timestamp":0}`, "0"}, {`{"timestamp":"1970-01-01T00:00:00Z"}`, "0"}, {`"ts:1970-01-01T00:00:00Z"`, "0"}} {
 			c.send(`{"op":"seek","sub":"a","to":%s}`, s.to)
 			c.next("ok")
 			var got []string
@@ -354,7 +354,7 @@ func TestTopicIsDeleted(t *testing.T) {
 		c.next("ok")
 		c.next("caught_up")
 		log.remove("orders")
-		if m := c.next("error"); m.Sub != "a" || m.Problem.Code != "topic_not_found" || m.Problem.Status != 404 {
+		if m := c.next("error"); m.Sub != "a" || m.Problem.Code != "topic_not_found" || m.Problem.Status != 404 || !strings.Contains(m.raw, `topic \"orders\" was deleted`) {
 			t.Errorf("got %s", m.raw)
 		}
 		nothingComes(t, c, log)
@@ -472,6 +472,9 @@ func TestOpsThatAreRefused(t *testing.T) {
 			{`{"op":"seek","sub":"a","to":"yesterday"}`, "validation_failed"},
 			{`{"op":"seek","sub":"a","to":{}}`, "validation_failed"},
 			{`{"op":"seek","sub":"a","to":{"timestamp":1,"cursor":"c1."}}`, "validation_failed"},
+			{`{"op":"seek","sub":"a","to":{"timestamp":-1}}`, "validation_failed"},
+			{`{"op":"seek","sub":"a","to":{"timestamp":"yesterday"}}`, "validation_failed"},
+			{`{"op":"seek","sub":"a","to":{"timestamp":{}}}`, "validation_failed"},
 			{`{"op":"seek","sub":"a","to":{"offsets":{"x":1}}}`, "validation_failed"},
 			{`{"op":"seek","sub":"a","to":{"offsets":{"00":1}}}`, "validation_failed"},
 			{`{"op":"seek","sub":"a","to":{"cursor":"c1.!"}}`, "invalid_cursor"},
