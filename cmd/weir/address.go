@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,8 +10,9 @@ import (
 
 // probe listens on an address for a moment, so that one that cannot be had is said before a data directory
 // is made for it.
-func probe(address string) error {
-	l, err := net.Listen("tcp", address)
+func probe(ctx context.Context, address string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return hinted(address, err)
 	}

@@ -34,7 +34,7 @@ type server struct {
 // run holds the data directory and has the rooms started upwards, quorum, broker, door, and stopped
 // downwards. It returns when everything is closed.
 func (s *server) run(ctx context.Context) (err error) {
-	if err := probe(s.cfg.Gateway.Address); err != nil {
+	if err := probe(ctx, s.cfg.Gateway.Address); err != nil {
 		return err
 	}
 	dir, err := storage.OpenDir(vfs.OS{}, s.cfg.Broker.Dir, storage.DirConfig{NodeID: s.cfg.Broker.NodeID, BootID: storage.BootID()})
