@@ -29,7 +29,7 @@ func (n *Node) topicDir(id topic.ID) string {
 // diskError is the fault for an error of the file system.
 func diskError(what string, err error) error {
 	kind := fault.Internal
-	if errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		kind = fault.StorageFull
 	}
 	return fault.New("broker.directories", kind, what, err)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/storage/vfs"
@@ -76,5 +78,33 @@ func TestRefusedWithItsRetry(t *testing.T) {
 			}
 			r.stop()
 		})
+	}
+}
+
+// TestNoRoomForANewTopic: a disk without room for another directory or file does not end the node. The topic's
+// partition opens as soon as there is room.
+func TestNoRoomForANewTopic(t *testing.T) {
+	for _, match := range []string{"?", "????????????????????????????????"} { // of the partition, of the topic
+		for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+			t.Run(match, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					failing := vfs.NewFailing(newMem(t))
+					r := begin(t, failing, newOneNode(), testConfig("data"))
+					failing.Plan(vfs.Fault{Ops: vfs.OpMkdirAll, Match: match, Err: full, Forever: true})
+					r.create("orders", 1)
+					if failing.Fired() == 0 {
+						t.Fatal("nothing failed")
+					}
+					a := appendTo("orders", topic.AcksAll, "v")
+					if err := r.Produce(t.Context(), a); err != nil || !fault.Is(a.Results[0].Err, fault.NotLeader) {
+						t.Errorf("%v, %+v", err, a.Results)
+					}
+					failing.Plan()
+					time.Sleep(2 * reopenEvery)
+					r.produce("orders", to(0, "v"))
+					r.stop()
+				})
+			})
+		}
 	}
 }

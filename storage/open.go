@@ -29,7 +29,8 @@ var startKind = kind{"wsta", 1}
 // Open opens the log in dir, which it makes when there is none, and brings it to a sound state: after
 // an orderly close in a number of steps that does not depend on the log's size, otherwise by reading
 // the batches from the last place that is known to be synced. It fails only when the file system
-// does, never for what a file holds.
+// does, never for what a file holds; with kind StorageFull when there was no room for what it has to
+// write, and it may be tried again then.
 func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, Recovery{}, err
@@ -44,7 +45,11 @@ func Open(fsys vfs.FS, dir string, cfg Config) (*Log, Recovery, error) {
 	found, err := l.open(time.Now())
 	if err != nil {
 		l.letGo()
-		return nil, Recovery{}, l.refuse("Open", fault.Internal, err)
+		kind := fault.Internal
+		if outOfRoom(err) {
+			kind = fault.StorageFull
+		}
+		return nil, Recovery{}, l.refuse("Open", kind, err)
 	}
 	return l, found, nil
 }
