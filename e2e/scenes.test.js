@@ -101,6 +101,22 @@ test("the page goes on behind the last event after a restart", async () => {
   await page.context().close();
 });
 
+test("values are shown as the text that they are", async () => {
+  const page = await open(`${node.url}/`);
+  const values = ["12.50", "9223372036854775808", '{"total": 12.50}', '"he said \\"hi\\""', "null"];
+  const answer = await fetch(`${node.url}/v1/topics/greetings/records`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: `{"records":[${values.map((value) => `{"value":${value}}`).join(",")}]}`,
+  });
+  const last = (await answer.json()).results.at(-1);
+  const row = page.locator(".row", { hasText: `${last.partition}@${last.offset}` });
+  await row.waitFor();
+  const shown = await page.locator(".row .value").allInnerTexts(); // the newest first
+  assert.deepEqual(shown.slice(0, values.length).reverse(), ["12.50", "9223372036854775808", '{"total": 12.50}', 'he said "hi"', "null"]);
+  await page.context().close();
+});
+
 test("the ten lines that the page shows work, on WebSocket and SSE, also from another port", async () => {
   const start = await open(`${node.url}/`);
   const snippets = { ws: await start.locator("#js-ws").innerText(), sse: await start.locator("#js-sse").innerText() };

@@ -78,9 +78,20 @@ function addRow(place, value, tag, timestamp, kind) {
 function addRecord(record) {
   shown++;
   show("count").textContent = shown === 1 ? "1 event" : `${shown} events`;
-  const value = typeof record.value === "string" ? record.value : JSON.stringify(record.value);
   const tag = record.value_encoding === "base64" ? "(base64)" : "";
-  addRow(`${record.partition}@${record.offset}`, value, tag, record.timestamp, "");
+  addRow(`${record.partition}@${record.offset}`, readable(record.value), tag, record.timestamp, "");
+}
+
+// readable is the text of a value as it is stored, so that 12.50 and 2^63 stay what they are: as numbers of
+// JavaScript they would not. A value that is a JSON string is shown without its quotes.
+function readable(text) {
+  if (text === null) return "null";
+  if (!text.startsWith('"')) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 // One WebSocket; after a break it goes on behind the last record that was shown.
@@ -97,7 +108,7 @@ function connect() {
   const socket = new WebSocket(`${ws}/v1/ws`, "weir.v1.json");
   const subscribe = () => {
     if (socket.readyState !== WebSocket.OPEN) return;
-    socket.send(JSON.stringify({ id: 1, op: "subscribe", sub: "live", topic, from }));
+    socket.send(JSON.stringify({ id: 1, op: "subscribe", sub: "live", topic, from, value_format: "string" }));
   };
   socket.addEventListener("open", () => {
     tries = 0;
