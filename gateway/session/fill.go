@@ -50,16 +50,16 @@ func (r *Reader) take(p *part, limit Limit, page *Page) bool {
 	}
 	fits := to == most
 	if to > h.at {
-		next := one.next
+		next, last := one.next, one.last
 		if to < one.len() {
-			next = one.offset(to-1) + 1
+			next, last = one.offset(to-1)+1, one.epoch
 		}
 		page.Runs = append(page.Runs, Run{
 			Topic: p.topic.name, Partition: p.number, part: p, piece: one, from: h.at, to: to, next: next,
 		})
 		page.Records += to - h.at
 		page.Bytes += int(one.marks[to-1].end) - begin
-		p.next, p.last = next, one.epoch
+		p.next, p.last = next, last
 		h.at = to
 	}
 	if fits && p.until != topic.NoOffset && (h.at == one.len() || one.offset(h.at) >= p.until) && one.next >= p.until {
@@ -111,7 +111,9 @@ func (r *Reader) hold(ctx context.Context, p *part, limit Limit, page *Page) (bo
 			r.held = piecer{part: p, piece: one}
 			return true, nil
 		}
-		p.next = max(p.next, one.next)
+		if one.next > p.next {
+			p.next, p.last = one.next, one.last
+		}
 	}
 }
 

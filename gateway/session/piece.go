@@ -12,7 +12,8 @@ import (
 type piece struct {
 	start topic.Offset // the position that it was made for: no record lies between it and the first one here
 	next  topic.Offset // where to go on behind it
-	epoch topic.Epoch
+	last  topic.Epoch  // of the batch before next, which may have no record left; NoEpoch when there is none
+	epoch topic.Epoch  // of the records
 	first topic.Offset // of the first record
 	data  []byte
 	marks []mark // one a record
@@ -95,6 +96,14 @@ func (c *chunk) advance() (bool, error) {
 	return c.ready, nil
 }
 
+// lastEpoch is that of the last batch, once all records have been read.
+func (c *chunk) lastEpoch() topic.Epoch {
+	if len(c.fetched.Batches) == 0 {
+		return topic.NoEpoch
+	}
+	return c.records.Header().LeaderEpoch
+}
+
 // gap is the next one that lies before the record at offset, or before the chunk's end when there is no
 // record left.
 func (c *chunk) gap(before topic.Offset) *topic.Gap {
@@ -108,7 +117,7 @@ func (c *chunk) gap(before topic.Offset) *topic.Gap {
 // more, the first gap, or the end of their epoch. It leaves one empty where there is no record before a gap or the
 // chunk's end. one.next is set in every case: behind the last record, or behind the chunk.
 func (c *chunk) encode(one *piece, f *Format, next topic.Offset, most int) error {
-	one.start, one.next = next, next
+	one.start, one.next, one.last = next, next, topic.NoEpoch
 	for len(one.data) < most {
 		ready, err := c.advance()
 		if err != nil {
@@ -116,7 +125,7 @@ func (c *chunk) encode(one *piece, f *Format, next topic.Offset, most int) error
 		}
 		if !ready {
 			if c.gap(c.fetched.Next) == nil {
-				one.next = max(one.next, c.fetched.Next)
+				one.next, one.last = max(one.next, c.fetched.Next), c.lastEpoch()
 			}
 			return nil
 		}
@@ -132,7 +141,7 @@ func (c *chunk) encode(one *piece, f *Format, next topic.Offset, most int) error
 		}
 		one.data = f.append(one.data, r, c.part.topic.name, c.part.number)
 		one.marks = append(one.marks, mark{delta: uint32(r.Offset - one.first), end: uint32(len(one.data))})
-		one.next = r.Offset + 1
+		one.next, one.last = r.Offset+1, epoch
 		c.ready = false
 	}
 	return nil

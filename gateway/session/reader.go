@@ -193,12 +193,14 @@ const topicPartitionsSlack = 10_000
 func (r *Reader) Passed(run *Run, n int) {
 	p := run.part
 	at := &r.cursor.Topics[p.topic.place].Parts[p.place]
-	if n == run.Len() {
-		at.Next = run.next
-	} else {
-		at.Next = run.piece.offset(run.from+n-1) + 1
+	switch {
+	case n < run.Len():
+		at.Next, at.LastEpoch = run.piece.offset(run.from+n-1)+1, run.piece.epoch
+	case run.to < run.piece.len():
+		at.Next, at.LastEpoch = run.next, run.piece.epoch
+	default:
+		at.Next, at.LastEpoch = run.next, run.piece.last
 	}
-	at.LastEpoch = run.piece.epoch
 }
 
 // PassedAll moves the cursor behind a page.

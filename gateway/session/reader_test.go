@@ -496,6 +496,32 @@ func TestCompactionReachesWhatIsShared(t *testing.T) {
 	expect(t, drain(t, open(t, h, session.Spec{Topics: names("orders")}), wide), "orders/0@2=c")
 }
 
+// A reader that has passed what compaction left of a later reign has read up to there in that reign: its next
+// fetch, and its cursor, are not taken for those of a log that was cut.
+func TestCompactedReign(t *testing.T) {
+	log := newFakeLog(t)
+	log.create("orders", 1)
+	log.values("orders", 0, "a")
+	log.cut("orders", 0, 1)
+	log.values("orders", 0, "b")
+	log.hollow("orders", 0, 1, 2)
+	h := newHub(t, log, nil)
+	spec := session.Spec{Topics: names("orders"), OnGap: session.GapError}
+	r := open(t, h, spec)
+	expect(t, drain(t, r, wide), "orders/0@0=a")
+	spec.From = resume(t, r)
+	log.values("orders", 0, "c")
+	expect(t, drain(t, r, wide), "orders/0@2=c")
+	expect(t, drain(t, open(t, h, spec), wide), "orders/0@2=c")
+
+	log.cut("orders", 0, 3)
+	log.values("orders", 0, "d")
+	log.hollow("orders", 0, 3, 4)
+	expect(t, drain(t, r, wide)) // nothing but what was left of the reign
+	log.values("orders", 0, "e")
+	expect(t, drain(t, r, wide), "orders/0@4=e")
+}
+
 // What is written when the encodings of others are shared must be what one encodes alone, in all formats.
 func TestSharedAndOwnAreEqual(t *testing.T) {
 	log := newFakeLog(t)
