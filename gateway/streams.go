@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"net"
@@ -121,7 +122,8 @@ func (s *Server) stream(c *fiber.Ctx, spec session.Spec, mouth session.Mouth, co
 			h.SetContentLength(-2)
 		}
 		h.SetConnectionClose()
-		s.deps.Hub.Stream(conn, session.Stream{Reader: reader, Mouth: mouth, Head: h.Header(), Chunked: chunked})
+		head := bytes.Clone(h.Header()) // the session goes on with it when the request has long been given back
+		s.deps.Hub.Stream(conn, session.Stream{Reader: reader, Mouth: mouth, Head: head, Chunked: chunked})
 	})
 	return nil
 }

@@ -172,7 +172,8 @@ func TestASlowReaderCostsItsWindow(t *testing.T) {
 		records = 3000
 		size    = 10 << 10 // 30 MB in all, more than the sockets between take
 	)
-	n := serve(t, "--data", filepath.Join(t.TempDir(), "data"))
+	// On a slow machine it takes a while until the slow readers go on, and they are not to be cut meanwhile.
+	n := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--set", "sessions.write_timeout=10m")
 	must(t, http.MethodPost, n.base+"/v1/topics", `{"name":"t"}`, nil, "Content-Type", "application/json")
 	var slow []*websocket.Conn
 	for range 20 {

@@ -175,9 +175,12 @@ func (h *Hub) beside(s *session, task func() error) {
 // ended writes why a session is over. Most ends are a client's own business.
 func (h *Hub) ended(s *session, err error) {
 	var panicked *run.PanicError
+	var gone *net.OpError // the client's end of the connection, or the network
 	switch {
 	case errors.As(err, &panicked):
 		h.logger.Error("session ended by a defect", "session", s.id, "mouth", s.mouth, "err", err, "stack", string(panicked.Stack))
+	case errors.As(err, &gone):
+		h.logger.Debug("session ended", "session", s.id, "mouth", s.mouth, "err", err)
 	case fault.Is(err, fault.Internal) || fault.Is(err, fault.Corrupt):
 		h.logger.Error("session failed", "session", s.id, "mouth", s.mouth, "err", err)
 	case err != nil:
