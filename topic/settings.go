@@ -133,13 +133,13 @@ type SettingError struct {
 
 // Error names the setting and its value, shortened; of one that is not known, its name alone.
 func (e *SettingError) Error() string {
-	if e.Why == noSuchSetting {
-		return quote(e.Name) + ": " + e.Why
+	if e.Why == noSetting {
+		return quote(e.Name) + ": no such setting"
 	}
 	return e.Name + " " + quote(e.Value) + ": " + e.Why
 }
 
-const noSuchSetting = "no such setting"
+const noSetting = "is not the name of a setting"
 
 // ParseSettings applies overrides to the defaults. It reports every mistake at once, as a fault of kind
 // Validation whose cause joins a [SettingError] for each.
@@ -157,7 +157,7 @@ func ParseSettings(overrides map[string]string) (Settings, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		if !slices.ContainsFunc(table, func(row setting) bool { return row.name == name }) {
-			mistakes = append(mistakes, &SettingError{Name: name, Value: overrides[name], Why: noSuchSetting})
+			mistakes = append(mistakes, &SettingError{Name: name, Value: overrides[name], Why: noSetting})
 		}
 	}
 	if len(mistakes) > 0 {

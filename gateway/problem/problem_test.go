@@ -118,7 +118,7 @@ func TestDetailsOfSomeKindsAreMembers(t *testing.T) {
 	}{
 		{outOfRange, `"reason":"retention","log_start_offset":9000,"high_watermark":10500,"resume_offset":9000`},
 		{fields, `"errors":[{"field":"records[2].value","message":"is required"}]`},
-		{settings, `"errors":[{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"},{"field":"settings.nonsense","message":"no such setting"}]`},
+		{settings, `"errors":[{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"},{"field":"settings.nonsense","message":"is not the name of a setting"}]`},
 		{name, `"detail":"topic name \"a b\": has \" \" at byte 1; allowed are a-z, A-Z, 0-9, '.', '_' and '-'"`},
 		{name, `"errors":[{"field":"topic","message":"has \" \" at byte 1; allowed are a-z, A-Z, 0-9, '.', '_' and '-'"}]`},
 		{denied, `"action":"produce","resource":"topic:\"a\""`},

@@ -436,6 +436,7 @@ func TestProducingIsBounded(t *testing.T) {
 		c.next("hello")
 		c.send(`{"op":"produce","topic":"orders","records":[{"value":1}]}`)
 		c.send(`{"op":"produce","topic":"orders","records":[{"value":2}]}`)
+		synctest.Wait() // the first is at the node, which holds it
 		closeBoth(c)
 		time.Sleep(11 * time.Second) // the call's own limit
 		synctest.Wait()
