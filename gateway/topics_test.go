@@ -94,9 +94,11 @@ func TestWrongTopicRequestsAreRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		{"POST", "/v1/topics", `{}`, js, 422, []string{`"detail":"name is required"`, `"errors":[{"field":"name","message":"is required"}]`}},
 		{"POST", "/v1/topics", `{"name":"a/b","partitions":0,"replication":-3,"settings":{"retention.ms":"soon","nope":1}}`, js, 422, []string{
 			`"field":"name"`, `"field":"partitions"`, `"field":"replication"`,
-			`{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"}`, `{"field":"settings.nope","message":"is not the name of a setting"}`}},
+			`{"field":"settings.retention.ms","message":"must be a whole number of milliseconds, at least -1"}`, `{"field":"settings.nope","message":"is not the name of a setting"}`,
+		}},
 		{"PATCH", "/v1/topics/orders", `{"partitions":-1,"settings":{"segment.bytes":1,"retention.ms":null}}`, js, 422, []string{
-			`"errors":[{"field":"partitions",`, `{"field":"settings.segment.bytes","message":"must be a whole number from 4096`}},
+			`"errors":[{"field":"partitions",`, `{"field":"settings.segment.bytes","message":"must be a whole number from 4096`,
+		}},
 		{"POST", "/v1/topics", `{"name":"__mine"}`, js, 403, []string{`"code":"forbidden"`, `"action":"create"`, `"resource":"topic:__mine"`}},
 		{"POST", "/v1/topics", `{"name":"x","partitions":0}`, js, 422, []string{`"field":"partitions"`}},
 		{"POST", "/v1/topics", `{"name":"x","replication":-1}`, js, 422, []string{`"field":"replication"`}},
