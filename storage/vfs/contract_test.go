@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlog/weir/storage/vfs"
 )
@@ -21,6 +22,9 @@ func TestContract(t *testing.T) {
 		"Mem":      func(*testing.T) (vfs.FS, string) { return vfs.NewMem(), "/" },
 		"Failing":  func(*testing.T) (vfs.FS, string) { return vfs.NewFailing(vfs.NewMem()), "/" },
 		"Counting": func(*testing.T) (vfs.FS, string) { return vfs.NewCounting(vfs.NewMem()), "/" },
+		"Watched": func(t *testing.T) (vfs.FS, string) {
+			return vfs.NewWatched(vfs.NewMem(), time.Hour, func(op vfs.Op, name string) { t.Errorf("%v of %s hangs", op, name) }), "/"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, scene := range []struct {

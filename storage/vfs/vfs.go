@@ -4,7 +4,8 @@
 // Everything that storage does to a disk goes through an [FS]. [OS] is the machine's own; [Mem] keeps
 // files in memory and knows, page by page, what was synced, so that [Mem.Crash] returns what a disk may
 // hold after a power cut; [Failing] wraps another and fails the n-th operation of a kind; [Counting]
-// wraps another and counts operations and bytes.
+// wraps another and counts operations and bytes; [Watched] wraps another and tells when one of its
+// operations hangs.
 //
 // The promises that storage may build on, and no others:
 //
