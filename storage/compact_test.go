@@ -8,8 +8,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -310,6 +312,54 @@ func TestCompactionWaitsForItsTime(t *testing.T) {
 	}
 	if did := c.compact(now.Add(25 * time.Hour)); did.Records == 0 {
 		t.Fatalf("after max.compaction.lag.ms: %+v", did)
+	}
+}
+
+// The newest records of a quiet topic are compacted in time too.
+func TestTheActiveSegmentIsClosedForMaxCompactionLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, compact := range []bool{true, false} {
+			cfg := compactConfig()
+			cfg.Settings.Compact, cfg.Settings.MaxCompactionLag = compact, time.Hour
+			c := openCompactable(t, vfs.NewMem(), cfg)
+			c.add(false, batch.Options{}, set("a", "1"), set("a", "2"))
+			time.Sleep(time.Hour - 1)
+			c.add(false, batch.Options{}, set("a", "3"))
+			must(t, c.Roll(time.Now()))
+			if n := c.Stats().Segments; n != 1 {
+				t.Errorf("compact %v: %d segments before its time", compact, n)
+			}
+			time.Sleep(time.Millisecond)
+			must(t, c.Roll(time.Now()))
+			if n := c.Stats().Segments; (n == 2) != compact {
+				t.Errorf("compact %v: %d segments", compact, n)
+			}
+			if did := c.compact(time.Now()); (did.Records == 2) != compact {
+				t.Errorf("compact %v: %+v", compact, did)
+			}
+		}
+	})
+}
+
+// A large segment does not become durable in one sync, which would look as if the disk hung.
+func TestCompactionSyncsInSteps(t *testing.T) {
+	counting := vfs.NewCounting(vfs.NewMem())
+	l, _, err := Open(counting, "/p", compactConfig())
+	must(t, err)
+	t.Cleanup(func() { l.letGo() })
+	value := strings.Repeat("x", 900_000)
+	for i := range 3 * syncBytes / len(value) {
+		must(t, l.Append([][]byte{batchOf(t, l.End(), 1, batch.Options{}, set("twice", "v"), set(strconv.Itoa(i), value))}))
+	}
+	must(t, l.Roll(time.Now().Add(l.Settings().SegmentAge+time.Hour)))
+	before := counting.Counts()
+	did, err := l.Compact(t.Context(), l.End(), time.Now())
+	must(t, err)
+	syncs := counting.Counts().Since(before).Of(vfs.OpSync).Ops
+	again, err := l.Compact(t.Context(), l.End(), time.Now())
+	must(t, err)
+	if did.Segments != 1 || did.Records == 0 || syncs < 3 || syncs > 10 || again.Segments != 0 {
+		t.Fatalf("%d syncs, %+v, then %+v", syncs, did, again)
 	}
 }
 

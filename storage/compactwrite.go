@@ -128,14 +128,19 @@ type groupWriter struct {
 	file    vfs.File // nil before the first write and after the last
 	buf     []byte   // not yet written
 	written int64
+	synced  int64 // of what was written
 	index   *indexer
 	changed bool // something was removed, or a horizon set
 	removed int64
 	horizon topic.Millis // as in compaction, with the tombstones of this group
 }
 
-// writeBytes is how much is written at once.
-const writeBytes = 1 << 20
+const (
+	writeBytes = 1 << 20 // written at once
+	// A sync covers about this much: one of a whole segment would hold up those of the appends, and on
+	// a slow disk take as long as one that hangs.
+	syncBytes = 32 << 20
+)
 
 func (w *groupWriter) limit() topic.Offset { return w.group[len(w.group)-1].limit }
 
@@ -297,6 +302,17 @@ func (w *groupWriter) spill() error {
 	}
 	w.written += int64(len(w.buf))
 	w.buf = w.buf[:0]
+	if w.written-w.synced < syncBytes {
+		return nil
+	}
+	return w.sync()
+}
+
+func (w *groupWriter) sync() error {
+	if err := w.file.Sync(); err != nil {
+		return w.log.fail("fsync "+w.file.Name(), err)
+	}
+	w.synced = w.written
 	return nil
 }
 
@@ -308,8 +324,8 @@ func (w *groupWriter) flush() error {
 	if !w.changed && len(w.group) == 1 {
 		return nil
 	}
-	if err := w.file.Sync(); err != nil {
-		return w.log.fail("fsync "+w.file.Name(), err)
+	if err := w.sync(); err != nil {
+		return err
 	}
 	return w.close()
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/weirlog/weir/topic"
 )
 
-// Roll closes the active segment when it is older than segment.ms, or when all of it is older than
-// retention.ms, so that retention and compaction can reach it. Owner only.
+// Roll closes the active segment when its first append is older than segment.ms, or in a compacted topic
+// than max.compaction.lag.ms, or when all of it is older than retention.ms, so that retention and
+// compaction can reach it. Owner only.
 func (l *Log) Roll(now time.Time) error {
 	if err := l.Failed(); err != nil {
 		return err
@@ -26,7 +27,7 @@ func (l *Log) Roll(now time.Time) error {
 	}
 	settings := l.settings.Load()
 	age := now.Sub(time.UnixMilli(int64(about.first)))
-	old := age >= settings.SegmentAge
+	old := age >= settings.SegmentAge || settings.Compact && age >= settings.MaxCompactionLag
 	if settings.Delete && settings.RetentionAge >= 0 {
 		old = old || expired(about, now, settings.RetentionAge)
 	}
