@@ -42,7 +42,7 @@ type body struct {
 }
 
 func (b *body) release() {
-	b.s.budget.give(b.held)
+	b.s.bodies.give(b.held)
 	b.buffer.release()
 }
 
@@ -50,7 +50,7 @@ func (b *body) release() {
 func (b *body) grow(n int) error {
 	need := len(b.b) + n
 	if need > b.held {
-		if err := b.s.budget.take(need - b.held); err != nil {
+		if err := b.s.bodies.take(need - b.held); err != nil {
 			return err
 		}
 		b.held = need

@@ -37,7 +37,7 @@ type Config struct {
 
 	Connections        int   // http.connections: the most open connections
 	AddressConnections int   // http.address_connections: the most open connections from one address that is not loopback
-	InFlightBytes      int64 // http.in_flight_bytes: the most bytes of request bodies held at one time, in the whole node
+	InFlightBytes      int64 // http.in_flight_bytes: the most bytes of request bodies held at one time, in the whole node, and as many of pages of records
 	InFlightRequests   int   // http.in_flight_requests: the most requests served at one time
 	SendBufferBytes    int   // http.send_buffer_bytes: of the kernel, for each connection
 }

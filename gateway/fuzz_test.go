@@ -141,7 +141,7 @@ func TestFuzzedRequestsLeaveNothingBehind(t *testing.T) {
 	round(0, 100) // pools and worker goroutines reach their size
 	quiet := func() (goroutines, files int, heap uint64) {
 		until(t, func() bool {
-			return w.server.inFlight.Load() == 0 && w.server.budget.held.Load() == 0 && w.server.deps.Hub.Live() == 0
+			return w.server.inFlight.Load() == 0 && w.server.bodies.held.Load() == 0 && w.server.pages.held.Load() == 0 && w.server.deps.Hub.Live() == 0
 		})
 		var m runtime.MemStats
 		runtime.GC()

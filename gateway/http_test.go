@@ -269,7 +269,7 @@ func TestBodiesHaveALimit(t *testing.T) {
 		}
 		w.do(req).want(t, 413, `request_too_large`)
 	}
-	if held := w.server.budget.held.Load(); held != 0 {
+	if held := w.server.bodies.held.Load(); held != 0 {
 		t.Errorf("%d bytes are still held", held)
 	}
 }
@@ -395,12 +395,12 @@ func TestRequestsAndTheirBytesAreCapped(t *testing.T) {
 	w.json("/v1/topics/a/records", `{"records":[{"value":1}]}`).want(t, 503, `"code":"overloaded"`, `"retryable":true`)
 	w.json("/v1/topics/a/partitions/0/records", `{"records":[{"value":1}]}`).want(t, 503)
 	w.send("GET", "/healthz", "").want(t, 200) // whoever watches over the node still sees it
-	if err := w.server.budget.take(int(w.server.cfg.InFlightBytes)); err == nil {
+	if err := w.server.bodies.take(int(w.server.cfg.InFlightBytes)); err == nil {
 		t.Error("more bytes are given than there are")
 	}
 	close(release)
 	held.Wait()
-	until(t, func() bool { return w.server.inFlight.Load() == 0 && w.server.budget.held.Load() == 0 })
+	until(t, func() bool { return w.server.inFlight.Load() == 0 && w.server.bodies.held.Load() == 0 })
 }
 
 // A drain ends: readiness goes first, requests under way finish, no new connection is taken.

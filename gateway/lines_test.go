@@ -288,7 +288,7 @@ func TestALineThatIsTooLongIsLeftOut(t *testing.T) {
 	long := `{"value":"` + strings.Repeat("a", worstEncoding*topic.DefaultMaxMessageBytes/2+recordOverhead) + "\"}\n"
 	w.lines("/v1/topics/log/records", "{\"value\":1}\n"+long+"{\"value\":2}\n").want(t, 207, `"stored":2`, `"failed":1`, `"line":2`, `the line is longer`)
 	w.lines("/v1/topics/log/records", long).want(t, 413)
-	if held := w.server.budget.held.Load(); held != 0 {
+	if held := w.server.bodies.held.Load(); held != 0 {
 		t.Errorf("%d bytes are still held", held)
 	}
 }

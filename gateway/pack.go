@@ -37,10 +37,21 @@ var (
 // pack compresses an answer that is large enough, the way the client asked for.
 func (s *Server) pack(ctx *fasthttp.RequestCtx) {
 	resp := &ctx.Response
-	if resp.IsBodyStream() || ctx.Hijacked() {
+	page, ofRecords := resp.BodyStream().(*pageBody)
+	if resp.IsBodyStream() && !ofRecords || ctx.Hijacked() {
 		return
 	}
-	plain := resp.Body()
+	var plain []byte
+	replace := resp.SetBodyRaw
+	if ofRecords {
+		plain = page.b
+		replace = func(packed []byte) {
+			page.become(packed)
+			resp.Header.SetContentLength(len(packed))
+		}
+	} else {
+		plain = resp.Body()
+	}
 	if len(plain) < packFrom || len(resp.Header.ContentEncoding()) > 0 {
 		return
 	}
@@ -51,7 +62,7 @@ func (s *Server) pack(ctx *fasthttp.RequestCtx) {
 		packed := w.EncodeAll(plain, make([]byte, 0, len(plain)/3))
 		zstdWriters.Put(w)
 		resp.Header.SetContentEncoding("zstd")
-		resp.SetBodyRaw(packed)
+		replace(packed)
 	case "gzip":
 		var packed bytes.Buffer
 		packed.Grow(len(plain) / 3)
@@ -66,7 +77,7 @@ func (s *Server) pack(ctx *fasthttp.RequestCtx) {
 			return // a buffer in memory does not fail; if it did, plain is right too
 		}
 		resp.Header.SetContentEncoding("gzip")
-		resp.SetBodyRaw(packed.Bytes())
+		replace(packed.Bytes())
 	}
 }
 

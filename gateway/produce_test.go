@@ -368,7 +368,7 @@ func TestBombsAreRefusedBeforeTheyUnfold(t *testing.T) {
 		w.json("/v1/topics/orders/records", over, "Content-Encoding", coding).want(t, 413, `request_too_large`)
 		w.send("POST", "/v1/topics/orders/records", over, "Content-Type", typeNDJSON, "Content-Encoding", coding).want(t, 413)
 	}
-	if held := w.server.budget.held.Load(); held != 0 {
+	if held := w.server.bodies.held.Load(); held != 0 {
 		t.Errorf("%d bytes are still held", held)
 	}
 	if n := w.node.calls.Load(); n != 0 {

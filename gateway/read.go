@@ -123,20 +123,13 @@ func (s *Server) readPartition(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	page := offsetPage{path: topic.Path{Topic: name, Partition: p}, next: at, buffer: takeBuffer()}
-	defer page.release()
+	page := offsetPage{path: topic.Path{Topic: name, Partition: p}, next: at, pageBody: s.newPage()}
+	defer page.drop()
 	if err := s.fillPage(&page, d.ID, q); err != nil {
 		return session.Gone(name, err)
 	}
 	page.b = page.end(page.b)
-	return answerBody(c, typeJSON, page.b)
-}
-
-// answerBody answers with a copy of a body that is somebody's to use again.
-func answerBody(c *fiber.Ctx, contentType string, body []byte) error {
-	c.Response().Header.SetContentType(contentType)
-	c.Response().SetBody(body)
-	return nil
+	return page.answer(c, typeJSON)
 }
 
 // offsetOf reads the parameter offset: a number, or a word for one.
@@ -183,7 +176,7 @@ func (s *Server) offsetAt(name topic.Name, p topic.Partition, ms topic.Millis) (
 
 // offsetPage is a page of one partition while it is written.
 type offsetPage struct {
-	*buffer
+	*pageBody
 	path    topic.Path
 	next    topic.Offset
 	start   int // where the records begin in the buffer
@@ -229,6 +222,7 @@ func (s *Server) fillPage(page *offsetPage, id topic.ID, q reading) error {
 const (
 	guessedRecord = 256
 	leastFetch    = 64 << 10
+	mostFetch     = 1 << 20 // at a time: a page of many megabytes does not hold its part of the log as well
 )
 
 // want is about how much of the log the rest of the page takes: as much a record as so far.
@@ -238,10 +232,11 @@ func (page *offsetPage) want(q reading) int {
 		each = (len(page.b) - page.start) / page.records
 	}
 	left := q.limit.Bytes - (len(page.b) - page.start)
-	return min(max(left, 1), max(leastFetch, (q.limit.Records-page.records)*each))
+	return min(max(left, 1), max(leastFetch, (q.limit.Records-page.records)*each), mostFetch)
 }
 
-// take writes what was fetched, as far as the page has room. full says that it has no more.
+// take writes what was fetched, as far as the page has room, and the node memory for it. full says that it
+// has no more.
 func (page *offsetPage) take(f *topic.Fetched, q reading) (full bool, err error) {
 	var r batch.Reader
 	defer r.Close()
@@ -257,7 +252,15 @@ func (page *offsetPage) take(f *topic.Fetched, q reading) (full bool, err error)
 		}
 		before := len(page.b)
 		page.b = append(recordjson.Append(page.b, record, options), ',')
-		if page.records > 0 && len(page.b)-page.start > q.limit.Bytes {
+		over := page.records > 0 && len(page.b)-page.start > q.limit.Bytes
+		if !over {
+			if err := page.pay(); err != nil && page.records == 0 {
+				return false, err
+			} else if err != nil {
+				over = true
+			}
+		}
+		if over {
 			page.b = page.b[:before]
 			return true, nil
 		}
@@ -423,8 +426,8 @@ func (s *Server) topicPage(c *fiber.Ctx, spec session.Spec, q reading) error {
 		return err
 	}
 	defer r.Close()
-	page := cursorPage{buffer: takeBuffer(), lines: spec.Format.Shape == session.Lines}
-	defer page.release()
+	page := cursorPage{pageBody: s.newPage(), lines: spec.Format.Shape == session.Lines}
+	defer page.drop()
 	page.begin(spec.Topics[0])
 	if err := s.fillTopicPage(ctx, r, &page, q); err != nil {
 		return err
@@ -433,14 +436,14 @@ func (s *Server) topicPage(c *fiber.Ctx, spec session.Spec, q reading) error {
 	page.end(cursor)
 	c.Response().Header.Set("Weir-Cursor", cursor)
 	if page.lines {
-		return answerBody(c, typeNDJSON, page.b)
+		return page.answer(c, typeNDJSON)
 	}
-	return answerBody(c, typeJSON, page.b)
+	return page.answer(c, typeJSON)
 }
 
 // cursorPage is a page of a topic while it is written.
 type cursorPage struct {
-	*buffer
+	*pageBody
 	lines    bool
 	records  int
 	bytes    int
@@ -448,7 +451,11 @@ type cursorPage struct {
 	caughtUp bool
 }
 
-// fillTopicPage writes records until there are enough of them, or the wait ends.
+// fillStep is how much of a large page of a topic is read at a time.
+const fillStep = 1 << 20
+
+// fillTopicPage writes records until there are enough of them, the node has no more memory for them, or
+// the wait ends.
 func (s *Server) fillTopicPage(ctx context.Context, r *session.Reader, page *cursorPage, q reading) error {
 	bell := make(chan struct{}, 1)
 	if q.wait > 0 {
@@ -457,16 +464,30 @@ func (s *Server) fillTopicPage(ctx context.Context, r *session.Reader, page *cur
 		}
 	}
 	for {
+		if err := s.pages.look(); err != nil {
+			if page.records > 0 {
+				return nil
+			}
+			return err
+		}
 		limit := session.Limit{Records: q.limit.Records - page.records, Bytes: q.limit.Bytes - page.bytes}
+		whole := limit.Bytes < 2*fillStep
+		if !whole {
+			limit.Bytes = fillStep
+		}
 		got, err := r.Next(s.works, limit)
 		if err != nil {
 			return err
 		}
 		page.add(r, got)
+		page.settle()
+		// What is left of a page once it is less than a step is left: a record is given whatever its size
+		// when nothing else was read with it.
+		whole = whole || got.Empty() || q.limit.Bytes-page.bytes < fillStep
 		switch {
 		case got.Done, page.records >= q.limit.Records, page.bytes >= q.limit.Bytes:
 			return nil
-		case page.records > 0 && !got.AtEnd:
+		case page.records > 0 && !got.AtEnd && whole:
 			return nil // the next record does not fit, or a gap lies before it
 		case !got.AtEnd && !got.Empty():
 			continue

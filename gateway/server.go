@@ -50,7 +50,8 @@ type Server struct {
 	logger  *slog.Logger
 	metrics *metrics
 	guard   *guard
-	budget  budget
+	bodies  budget // of requests
+	pages   budget // of records, in answers
 
 	inFlight atomic.Int64 // requests in a handler
 	unrouted *operation   // counts what no route took
@@ -88,7 +89,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Registerer); err != nil {
 		return nil, fault.New("gateway.New", fault.Internal, nil, err)
 	}
-	s.budget.most = cfg.InFlightBytes
+	s.bodies.what, s.bodies.most = "request bodies", cfg.InFlightBytes
+	s.pages.what, s.pages.most = "pages of records", cfg.InFlightBytes
 	s.unrouted = s.operation("", "unmatched")
 	s.waits, s.endWaits = context.WithCancel(context.Background())
 	s.works, s.endWorks = context.WithCancel(context.Background())

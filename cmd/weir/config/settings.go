@@ -57,7 +57,7 @@ var table = []setting{
 	duration("http.drain_timeout", "longest time to finish requests while stopping", func(c *Config) *time.Duration { return &c.Gateway.DrainTimeout }),
 	whole("http.connections", "most open connections", func(c *Config) *int { return &c.Gateway.Connections }),
 	whole("http.address_connections", "most open connections from one address that is not loopback", func(c *Config) *int { return &c.Gateway.AddressConnections }),
-	size("http.in_flight_bytes", "request bodies held at one time, in the whole node", func(c *Config) *int64 { return &c.Gateway.InFlightBytes }),
+	size("http.in_flight_bytes", "request bodies held at one time, in the whole node; pages of records on their way to readers may hold as much again", func(c *Config) *int64 { return &c.Gateway.InFlightBytes }),
 	whole("http.in_flight_requests", "most requests served at one time", func(c *Config) *int { return &c.Gateway.InFlightRequests }),
 	size("http.send_buffer_bytes", "the kernel's buffer for what waits to be sent, of each connection", func(c *Config) *int { return &c.Gateway.SendBufferBytes }),
 
