@@ -58,24 +58,41 @@ func (p *partition) fetchWaiting(ctx context.Context, f topic.Fetch) (topic.Fetc
 	defer stop()
 	timer := time.NewTimer(f.Wait)
 	defer timer.Stop()
+	// What is there and not enough is counted and not kept, so that many who wait for much hold nothing;
+	// and each ring is followed by a look at what is new, not at everything again.
+	rest := f
 	for {
-		got, enough, err := p.fetch(f)
+		got, enough, err := p.fetch(rest)
 		if err != nil || enough {
-			return got, err
+			return p.fetchAll(f, rest, got, err)
 		}
+		seen := len(got.Batches)
+		rest.Offset, rest.MinBytes, rest.MaxBytes = got.Next, max(rest.MinBytes-seen, 1), max(rest.MaxBytes-seen, 1)
+		got.Batches = nil
 		select {
 		case <-bell:
 		case <-timer.C:
-			return got, nil
+			return p.fetchAll(f, rest, got, nil)
 		case <-ctx.Done():
-			return got, nil
+			return p.fetchAll(f, rest, got, nil)
 		case <-p.life.Done():
 			if why := p.whyGone(); !fault.Is(why, fault.Stopping) || p.node.failure() != nil {
 				return topic.Fetched{}, why
 			}
-			return got, nil // a waiting poll ends with what there is when the node stops
+			got.Next = f.Offset // a waiting poll ends when the node stops, and reads again elsewhere or later
+			return got, nil
 		}
 	}
+}
+
+// fetchAll ends a wait: got is the answer when all of it was fetched at once, and else everything from f on is
+// fetched.
+func (p *partition) fetchAll(f, rest topic.Fetch, got topic.Fetched, err error) (topic.Fetched, error) {
+	if err != nil || rest.Offset == f.Offset {
+		return got, err
+	}
+	got, _, err = p.fetch(f)
+	return got, err
 }
 
 // fetch reads once. enough says that waiting would not make the answer better.

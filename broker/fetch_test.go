@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,6 +69,45 @@ func TestFetchWaits(t *testing.T) {
 		if got, err = r.Fetch(ctx, f); err != nil || got.Next != 9 {
 			t.Errorf("given up: %+v, %v", got, err)
 		}
+		r.stop()
+	})
+}
+
+// TestWaitsHoldNothing: those who wait for more than there is keep nothing of it meanwhile, and get all of
+// it in the end.
+func TestWaitsHoldNothing(t *testing.T) {
+	const waiters, records = 100, 8
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := beginMem(t)
+		r.create("orders", 1)
+		for range records {
+			r.produce("orders", to(0, strings.Repeat("x", 500<<10)))
+		}
+		f := fetchAt(0)
+		f.Wait, f.MinBytes, f.MaxBytes = time.Minute, 16<<20, 16<<20
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := heap()
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				got, err := r.Fetch(t.Context(), f)
+				if err != nil || got.Next != records+1 || len(got.Batches) < records*500<<10 {
+					t.Errorf("next %d, %d bytes, %v", got.Next, len(got.Batches), err)
+				}
+			})
+		}
+		synctest.Wait()
+		r.produce("orders", to(0, "one more"))
+		synctest.Wait()
+		if grown := heap() - before; grown > 100<<20 { // each of them would hold 4 MB
+			t.Errorf("%d waiting fetches hold %d bytes", waiters, grown)
+		}
+		wg.Wait()
 		r.stop()
 	})
 }
