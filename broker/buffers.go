@@ -16,23 +16,27 @@ const (
 
 var bufferPools [mostBufferBits + 1]sync.Pool
 
+// buffer is a piece of memory for the batches of a part.
+type buffer struct{ b []byte }
+
 // takeBuffer returns an empty buffer with room for size bytes.
-func takeBuffer(size int) []byte {
+func takeBuffer(size int) *buffer {
 	class := max(bits.Len(uint(max(size, 1)-1)), leastBufferBits)
 	if class > mostBufferBits {
-		return make([]byte, 0, size)
+		return &buffer{make([]byte, 0, size)}
 	}
-	if b, ok := bufferPools[class].Get().(*[]byte); ok {
-		return (*b)[:0]
+	if b, ok := bufferPools[class].Get().(*buffer); ok {
+		return b
 	}
-	return make([]byte, 0, 1<<class)
+	return &buffer{make([]byte, 0, 1<<class)}
 }
 
-// giveBuffer gives back what takeBuffer returned, perhaps grown since. Nobody may use it any more.
-func giveBuffer(b []byte) {
-	if c := cap(b); c >= 1<<leastBufferBits && c <= 1<<mostBufferBits {
-		b = b[:0]
-		bufferPools[bits.Len(uint(c))-1].Put(&b)
+// giveBuffer gives back what takeBuffer returned; bytes are what became of its own, perhaps grown since.
+// Nobody may use them any more.
+func giveBuffer(b *buffer, bytes []byte) {
+	if c := cap(bytes); c >= 1<<leastBufferBits && c <= 1<<mostBufferBits {
+		b.b = bytes[:0]
+		bufferPools[bits.Len(uint(c))-1].Put(b)
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 
 // call is one produce call on its way: a part per partition. It waits until every part is finished.
 type call struct {
-	left atomic.Int32 // parts that are not finished
-	done chan struct{}
+	left  atomic.Int32  // parts that are not finished
+	done  chan struct{} // has room for the one ring at the end
+	ended bool          // the ring was heard: nobody but the caller has anything of the call; the caller's
 }
 
 func (c *call) finished() {
 	if c.left.Add(-1) == 0 {
-		close(c.done)
+		c.done <- struct{}{}
 	}
 }
 
@@ -29,7 +30,8 @@ type part struct {
 	ifLast *topic.Offset
 	key    int64 // the producer id that stands for the idempotency key; 0 without one
 
-	buf      []byte // the batches, one after the other
+	buf      []byte  // the batches, one after the other
+	buffer   *buffer // whose bytes buf are
 	batches  []staged
 	reserved int // bytes of the node's budget
 
@@ -80,8 +82,13 @@ func (p *part) letGo() {
 		return
 	}
 	p.to.node.inFlight.give(p.reserved)
-	giveBuffer(p.buf)
-	p.buf = nil
+	p.giveBuffer()
+}
+
+// giveBuffer lets the buffer be used again.
+func (p *part) giveBuffer() {
+	giveBuffer(p.buffer, p.buf)
+	p.buf, p.buffer = nil, nil
 }
 
 // fail refuses the batches from the i-th on.
@@ -120,6 +127,7 @@ func (c *call) wait(ctx context.Context, n *Node) (late tardy) {
 	const op = "broker.Produce"
 	select {
 	case <-c.done:
+		c.ended = true
 		return tardy{}
 	case <-ctx.Done():
 		return tardy{

@@ -54,6 +54,7 @@ type Node struct {
 
 	hall      *hall
 	inFlight  budget
+	spare     sync.Pool // productions that are done with
 	files     *storage.Files
 	room      *storage.Room
 	keys      *storage.KeyBudget

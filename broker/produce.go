@@ -26,7 +26,9 @@ func (n *Node) Produce(ctx context.Context, a *topic.Append) error {
 	if err != nil || t == nil {
 		return err
 	}
-	p := production{node: n, topic: t, in: a, now: topic.Millis(begun.UnixMilli()), settings: &t.topic.Load().Settings}
+	p := n.takeProduction()
+	p.topic, p.in = t, a
+	p.now, p.settings = topic.Millis(begun.UnixMilli()), &t.topic.Load().Settings
 	spread := p.spread()
 	if err := p.place(*t.partitions.Load(), spread, &t.sticky); err != nil {
 		return err
@@ -44,6 +46,7 @@ func (n *Node) Produce(ctx context.Context, a *topic.Append) error {
 	}
 	p.collect(p.call.wait(ctx, n))
 	n.metrics.produced(a.Acks, time.Since(begun))
+	p.release()
 	return nil
 }
 
@@ -67,7 +70,8 @@ func (n *Node) appendable(ctx context.Context, a *topic.Append) (*served, error)
 	return n.hall.awaitTopic(ctx, a.Topic) // "exists" was perhaps said of a topic that this node has not heard of yet
 }
 
-// production is one Produce call at work on its caller's goroutine.
+// production is one Produce call at work on its caller's goroutine. It is used again for another call when
+// no owner of a partition can have a part of it any more.
 type production struct {
 	node     *Node
 	topic    *served
@@ -78,8 +82,9 @@ type production struct {
 	key      int64 // the producer id of the idempotency key; 0 without one
 	accepted int   // records of the request so far, those of earlier calls included
 
-	call     *call
+	call     call
 	parts    []*draft
+	spare    []*draft                  // of earlier calls
 	slots    map[topic.Partition]int32 // places in parts, but for the first
 	where    []int32                   // of each record: its part, or -1 when it was refused
 	reserved int                       // bytes of the node's budget
@@ -119,7 +124,7 @@ func weight(r *topic.Record) int {
 func (p *production) place(partitions []*partition, spread int32, sticky *sticky) error {
 	records := p.in.Records
 	p.in.Results = slices.Grow(p.in.Results[:0], len(records))[:len(records)]
-	p.where = make([]int32, len(records))
+	p.where = slices.Grow(p.where[:0], len(records))[:len(records)]
 	loose := topic.AnyPartition // where records without key and partition go
 	for i := range records {
 		r := &records[i]
@@ -182,7 +187,7 @@ func (p *production) slot(number topic.Partition) int32 {
 		return slot
 	}
 	slot = int32(len(p.parts))
-	p.parts = append(p.parts, &draft{number: number})
+	p.parts = append(p.parts, p.newDraft(number))
 	if slot > 0 {
 		if p.slots == nil {
 			p.slots = map[topic.Partition]int32{}
@@ -239,10 +244,10 @@ func (p *production) reserve() error {
 
 // encode builds the batches of every part.
 func (p *production) encode() error {
-	p.call = &call{done: make(chan struct{})}
 	for _, d := range p.parts {
-		d.call, d.acks, d.ifLast, d.reserved = p.call, p.in.Acks, p.in.IfLast, d.bytes
-		d.buf = takeBuffer(d.bytes)
+		d.call, d.acks, d.ifLast, d.reserved = &p.call, p.in.Acks, p.in.IfLast, d.bytes
+		d.buffer = takeBuffer(d.bytes)
+		d.buf = d.buffer.b
 		p.beginKeyed(d)
 	}
 	for i := range p.in.Records {
@@ -302,8 +307,7 @@ func (d *draft) cut() error {
 // undo gives back what a call holds that will not be sent.
 func (p *production) undo(err error) error {
 	for _, d := range p.parts {
-		giveBuffer(d.buf)
-		d.buf = nil
+		d.giveBuffer()
 	}
 	p.node.inFlight.give(p.reserved)
 	return err
@@ -315,8 +319,7 @@ func (p *production) send() {
 	for _, d := range p.parts {
 		if d.failed = p.put(d); d.failed != nil {
 			p.node.inFlight.give(d.reserved)
-			giveBuffer(d.buf)
-			d.buf = nil
+			d.giveBuffer()
 			p.call.finished()
 		}
 	}
