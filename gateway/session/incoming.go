@@ -161,6 +161,9 @@ func (p *peer) readFrame(r io.Reader) (*frameBuffer, error) {
 		}
 		n, err := r.Read(f.b[len(f.b):cap(f.b)])
 		f.b = f.b[:len(f.b)+n]
+		if n > 0 { // a pong cannot come before the frame's end
+			p.heard.Store(time.Now().UnixNano())
+		}
 		switch {
 		case len(f.b) > p.hub.cfg.MaxFrameBytes:
 			f.give()

@@ -3,6 +3,7 @@ package session_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -624,6 +625,46 @@ func TestPings(t *testing.T) {
 		go func() { _, _ = c.read() }()
 		if payload := <-got; payload != "are you there" {
 			t.Errorf("the pong has %q", payload)
+		}
+		closeBoth(c)
+	})
+}
+
+// A large frame on a slow line takes longer than a pong may, and no pong can come in the middle of it: its
+// own bytes are the sign of life.
+func TestALargeFrameOnASlowLine(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *fakeLog, h *session.Hub) {
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		const pieces, size = 30, 17 << 10
+		head := binary.BigEndian.AppendUint64([]byte{0x81, 0xff}, pieces*size)
+		if _, err := c.raw.Write(append(head, 0, 0, 0, 0)); err != nil { // the mask changes nothing
+			t.Fatal(err)
+		}
+		c.conn.SetPingHandler(func(string) error { return nil }) // the writer is in the middle of a frame
+		answered := make(chan error, 1)
+		go func() {
+			for {
+				switch m, err := c.read(); {
+				case err != nil || m.Op == "pong":
+					answered <- err
+					return
+				}
+			}
+		}()
+		for i := range pieces {
+			time.Sleep(5 * time.Second)
+			piece := strings.Repeat(" ", size)
+			if i == pieces-1 {
+				const op = `{"op":"ping"}`
+				piece = piece[len(op):] + op
+			}
+			if _, err := c.raw.Write([]byte(piece)); err != nil {
+				t.Fatalf("cut after %d pieces: %v, %v", i, err, <-answered)
+			}
+		}
+		if err := <-answered; err != nil {
+			t.Error(err)
 		}
 		closeBoth(c)
 	})
