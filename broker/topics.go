@@ -96,7 +96,14 @@ func (n *Node) mayCreate(image *cluster.Image, c topic.Creation) error {
 	return n.mayGrow(op, image, c.Name, c.Partitions*c.Replication)
 }
 
-// mayGrow holds the cap on the partitions of a node.
+// What new partitions take on the disk: a directory with its side files each, and the metadata of all.
+const (
+	partitionRoom = 16 << 10
+	metadataRoom  = 1 << 20
+)
+
+// mayGrow holds the cap on the partitions of a node, and leaves the disk's reserve to what makes room: with
+// thousands of partitions it would be gone, and the metadata with it, whose failed write ends the node.
 func (n *Node) mayGrow(op string, image *cluster.Image, name topic.Name, more int) error {
 	held := 0
 	nodes := image.Nodes()
@@ -105,6 +112,9 @@ func (n *Node) mayGrow(op string, image *cluster.Image, name topic.Name, more in
 	}
 	if most := n.cfg.MaxPartitions * len(nodes); held+more > most {
 		return fault.Newf(op, fault.Limit, name, "the cluster's nodes hold %d partitions, %d more would be over the limit of %d", held, more, most)
+	}
+	if err := n.room.Look(metadataRoom + int64(more)*partitionRoom); err != nil {
+		return fault.New(op, fault.KindOf(err), name, err)
 	}
 	return nil
 }

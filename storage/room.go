@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/storage/vfs"
 )
 
@@ -35,6 +36,23 @@ func NewRoom(fsys vfs.FS, dir string, reserve int64) *Room {
 // Space is what the file system has free for this process, the reserve included, and its whole size.
 func (r *Room) Space() (vfs.Space, error) { return r.fsys.Space(r.dir) }
 
+// Look asks whether n more bytes may be taken, without taking them. The error is a reason to refuse, of
+// kind StorageFull, or the file system's own.
+func (r *Room) Look(n int64) error {
+	space, err := r.Space()
+	if err != nil {
+		return fmt.Errorf("space of %s: %w", r.dir, err)
+	}
+	if n > space.Free-r.reserve {
+		return fault.Newf("storage.Look", fault.StorageFull, nil, "%d bytes are needed, and %w", n, r.short(space.Free))
+	}
+	return nil
+}
+
+func (r *Room) short(free int64) error {
+	return fmt.Errorf("%d bytes are free, of which %d are kept in reserve", max(0, free), r.reserve)
+}
+
 // take asks for n more bytes of the disk. The error is a reason to refuse, or the file system's own.
 func (r *Room) take(n int64) error {
 	if r == nil || n <= 0 {
@@ -50,7 +68,7 @@ func (r *Room) take(n int64) error {
 		r.left, r.seen = space.Free-r.reserve, now
 	}
 	if n > r.left {
-		return fmt.Errorf("%d bytes are free, of which %d are kept in reserve", max(0, r.left+r.reserve), r.reserve)
+		return r.short(r.left + r.reserve)
 	}
 	r.left -= n
 	return nil
