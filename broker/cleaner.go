@@ -113,7 +113,7 @@ func (p *partition) clean(now time.Time) error {
 		if err != nil {
 			p.logger.Warn("cannot delete old segments", "err", err)
 		}
-		if err != nil || !done.More {
+		if err != nil || !done.More || p.life.Err() != nil {
 			break
 		}
 	}

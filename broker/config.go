@@ -39,7 +39,7 @@ type Config struct {
 
 	CleanInterval time.Duration // clean.interval: between two rounds of retention and compaction
 	OpenAtOnce    int           // start.parallel: partitions that are opened at the same time
-	DiskLimit     time.Duration // storage.stall: a write or sync that takes longer ends the node
+	DiskLimit     time.Duration // storage.stall: an operation of the disk that takes longer ends the node
 	StopLimit     time.Duration // stop.timeout: the longest wait for appends in flight while stopping
 }
 

@@ -45,19 +45,26 @@ func (n *Node) makeTopicDir(id topic.ID) error {
 	return nil
 }
 
-// buryTopicDir takes a topic's directory out of sight at once; the cleaner removes it.
+// buryTopicDir takes a topic's directory out of sight at once; the cleaner removes it. On a disk that has
+// no room for the other name it is removed as it is: that makes room, and what a crash leaves of it the
+// next start buries, as the cluster's metadata say that the topic was deleted.
 func (n *Node) buryTopicDir(id topic.ID) error {
 	dir := n.topicDir(id)
-	switch err := n.fs.Rename(dir, dir+buried); {
-	case errors.Is(err, fs.ErrNotExist):
+	err := n.fs.Rename(dir, dir+buried)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
-		return diskError(dir, err)
 	}
-	if err := n.fs.SyncDir(filepath.Dir(dir)); err != nil {
-		return diskError(dir, err)
+	if err == nil {
+		dir += buried
+		err = n.fs.SyncDir(filepath.Dir(dir))
 	}
-	n.removals.push(dir + buried)
+	if err != nil {
+		if err = diskError(dir, err); !fault.Is(err, fault.StorageFull) {
+			return err
+		}
+		n.logger.Warn("no room to rename a deleted topic's directory", "dir", dir, "err", err)
+	}
+	n.removals.push(dir)
 	return nil
 }
 

@@ -106,6 +106,7 @@ type slowFS struct {
 	vfs.FS
 	sync  func(name string)
 	write func(name string)
+	other func(op vfs.Op, name string) // before a read, a removal or the sync of a directory
 }
 
 type slowFile struct {
@@ -133,6 +134,27 @@ func (f *slowFile) WriteAt(b []byte, off int64) (int, error) {
 		f.fs.write(f.Name())
 	}
 	return f.File.WriteAt(b, off)
+}
+
+func (f *slowFile) ReadAt(b []byte, off int64) (int, error) {
+	f.fs.before(vfs.OpRead, f.Name())
+	return f.File.ReadAt(b, off)
+}
+
+func (s *slowFS) Remove(name string) error {
+	s.before(vfs.OpRemove, name)
+	return s.FS.Remove(name)
+}
+
+func (s *slowFS) SyncDir(dir string) error {
+	s.before(vfs.OpSyncDir, dir)
+	return s.FS.SyncDir(dir)
+}
+
+func (s *slowFS) before(op vfs.Op, name string) {
+	if s.other != nil {
+		s.other(op, name)
+	}
 }
 
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }

@@ -46,7 +46,7 @@ type Deps struct {
 // then they refuse with NotLeader or Stopping.
 type Node struct {
 	cfg      Config
-	fs       vfs.FS
+	fs       vfs.FS // watched: each operation that takes longer than DiskLimit ends the node
 	cluster  Cluster
 	sameBoot bool
 	logger   *slog.Logger
@@ -90,11 +90,10 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		return nil, fault.Newf("broker.New", fault.Internal, nil, "a node needs a file system and a cluster")
 	}
 	n := &Node{
-		cfg: cfg, fs: deps.FS, cluster: deps.Cluster, sameBoot: deps.SameBoot, logger: deps.Logger,
+		cfg: cfg, cluster: deps.Cluster, sameBoot: deps.SameBoot, logger: deps.Logger,
 		hall:       newHall(),
 		inFlight:   budget{most: cfg.InFlightBytes},
 		files:      storage.NewFiles(cfg.OpenFiles, cfg.IndexBytes),
-		room:       storage.NewRoom(deps.FS, cfg.Dir, cfg.ReserveBytes),
 		keys:       storage.NewKeyBudget(int64(cfg.IdempotencyKeys)),
 		removals:   newRemovals(),
 		described:  newDescriptions(),
@@ -104,6 +103,8 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		hurry:      make(chan struct{}),
 		failed:     make(chan struct{}),
 	}
+	n.fs = vfs.NewWatched(deps.FS, cfg.DiskLimit, n.hung)
+	n.room = storage.NewRoom(n.fs, cfg.Dir, cfg.ReserveBytes)
 	if n.logger == nil {
 		n.logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -117,7 +118,17 @@ func New(cfg Config, deps Deps) (*Node, error) {
 // cluster handed in must be running, and go on until Run has returned.
 func (n *Node) Run(ctx context.Context) error {
 	group := run.NewGroup(ctx)
-	err := n.start(group.Context())
+	started := make(chan error, 1)
+	group.Go("start", func(ctx context.Context) error {
+		started <- run.Safely("start", func() error { return n.start(ctx) })
+		return nil
+	})
+	var err error
+	select {
+	case err = <-started:
+	case <-n.failed: // the disk hangs, and who starts with it
+		err = n.failure()
+	}
 	if err == nil {
 		n.state.Store(isServing)
 		group.Go("images", n.watchImages)
@@ -238,13 +249,9 @@ func (n *Node) patience(why error) <-chan struct{} {
 	return now
 }
 
-// newStall returns a timer, not running, that ends the node when an operation of the disk takes too long.
-func (n *Node) newStall(path topic.Path, what string) *time.Timer {
-	timer := time.AfterFunc(time.Hour, func() {
-		n.fail(fault.Newf("broker.disk", fault.Internal, path, "%s has taken more than %v, the disk hangs", what, n.cfg.DiskLimit))
-	})
-	timer.Stop()
-	return timer
+// hung ends the node when an operation of the disk takes too long.
+func (n *Node) hung(op vfs.Op, name string) {
+	n.fail(fault.Newf("broker.disk", fault.Internal, name, "%v has taken more than %v, the disk hangs", op, n.cfg.DiskLimit))
 }
 
 // serving is nil while calls are taken.

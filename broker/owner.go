@@ -128,9 +128,7 @@ func (p *partition) write(parts []*part) error {
 		p.batches, p.group = p.batches[:0], p.group[:0]
 	}()
 	if len(p.batches) > 0 {
-		p.stall.Reset(p.node.cfg.DiskLimit)
 		err := p.log.Append(p.batches)
-		p.stall.Stop()
 		switch {
 		case storage.Final(err):
 			for _, part := range parts {

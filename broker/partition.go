@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlog/weir/broker/replica"
 	"github.com/weirlog/weir/internal/fault"
@@ -47,7 +46,6 @@ type partition struct {
 	batches [][]byte
 	group   []*staged
 	room    []*part
-	stall   *time.Timer // ends the node when an append takes too long
 
 	using sync.RWMutex // held for reading by whoever reads or cleans the log; taken to close it
 
@@ -81,7 +79,6 @@ func (n *Node) openPartition(t *topic.Description, number topic.Partition) (*par
 	p.settings.Store(&settings)
 	p.hw.Store(int64(log.Start()))
 	p.epoch.Store(int32(topic.NoEpoch))
-	p.stall = n.newStall(path, "append")
 	p.tellRecovery(found)
 	return p, nil
 }
@@ -135,7 +132,6 @@ func (p *partition) stop(why error) {
 
 // release answers everyone who is left when the owner and the syncer have ended.
 func (p *partition) release() {
-	p.stall.Stop()
 	why := p.whyGone()
 	p.refuse(p.inbox.take(nil), why)
 	unknown := why
@@ -149,13 +145,11 @@ func (p *partition) release() {
 	p.bells.close()
 }
 
-// close closes the log, bounded like any other use of the disk.
+// close closes the log. Readers that are in it finish, and so does the cleaner; new ones are turned away.
+// A disk that hangs under one of them ends the node, as anywhere.
 func (p *partition) close() error {
-	p.using.Lock() // readers that are in the log finish; new ones are turned away
+	p.using.Lock()
 	defer p.using.Unlock()
-	stall := p.node.newStall(p.path, "close")
-	defer stall.Stop()
-	stall.Reset(p.node.cfg.DiskLimit)
 	return p.log.Close()
 }
 

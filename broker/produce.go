@@ -213,10 +213,9 @@ func (p *production) check(r *topic.Record) error {
 	if r.Timestamp < topic.NoTimestamp {
 		return fault.Newf("broker.Produce", fault.Validation, p.in.Topic, "timestamp %d: must not be negative", r.Timestamp)
 	}
-	ahead := time.Duration(r.Timestamp-p.now) * time.Millisecond
 	if r.Timestamp-p.now > topic.Millis(p.settings.TimestampMaxForward.Milliseconds()) && !p.settings.AppendTime {
-		return fault.Newf("broker.Produce", fault.Validation, p.in.Topic, "timestamp %d is %v ahead of the node's clock, at most %v are allowed",
-			r.Timestamp, ahead, p.settings.TimestampMaxForward)
+		return fault.Newf("broker.Produce", fault.Validation, p.in.Topic, "timestamp %d is more than %v ahead of the node's clock, which says %d",
+			r.Timestamp, p.settings.TimestampMaxForward, p.now)
 	}
 	return nil
 }

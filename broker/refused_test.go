@@ -2,6 +2,9 @@ package broker
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -107,4 +110,23 @@ func TestNoRoomForANewTopic(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTimestampAhead: the refusal says how far ahead is too far, whatever the number.
+func TestTimestampAhead(t *testing.T) {
+	r, _ := beginMem(t)
+	r.create("orders", 1)
+	for _, ahead := range []topic.Millis{topic.Millis(time.Now().Add(2 * time.Hour).UnixMilli()), math.MaxInt64} {
+		record := to(0, "v")
+		record.Timestamp = ahead
+		a := &topic.Append{Topic: "orders", Acks: topic.AcksAll, Principal: topic.Anonymous, Records: []topic.Record{record}}
+		if err := r.Produce(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("timestamp %d is more than 1h0m0s ahead", ahead)
+		if err := a.Results[0].Err; !fault.Is(err, fault.Validation) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", ahead, err)
+		}
+	}
+	r.stop()
 }

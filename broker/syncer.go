@@ -12,8 +12,6 @@ import (
 // syncLoop makes durable what the owner appends. One sync serves everyone who was appended before it
 // began; what comes meanwhile waits for the next.
 func (p *partition) syncLoop(ctx context.Context) error {
-	stall := p.node.newStall(p.path, "sync")
-	defer stall.Stop()
 	for {
 		select {
 		case <-p.dirty:
@@ -25,9 +23,7 @@ func (p *partition) syncLoop(ctx context.Context) error {
 		}
 		runtime.Gosched() // those whom the last sync released may be about to append: they share this one
 		begun := time.Now()
-		stall.Reset(p.node.cfg.DiskLimit)
 		end, err := p.log.Sync()
-		stall.Stop()
 		if err != nil {
 			return err
 		}
@@ -37,9 +33,7 @@ func (p *partition) syncLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		stall.Reset(p.node.cfg.DiskLimit)
 		err = p.log.Prepare()
-		stall.Stop()
 		switch {
 		case storage.Final(err):
 			return err

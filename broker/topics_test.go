@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +225,34 @@ func TestDelete(t *testing.T) {
 		}
 		r.stop()
 	})
+}
+
+// TestDeleteOnAFullDisk: deleting is what makes room, so it does not ask for any.
+func TestDeleteOnAFullDisk(t *testing.T) {
+	for _, f := range []vfs.Fault{
+		{Ops: vfs.OpRename, Match: strings.Repeat("?", 32), Err: syscall.ENOSPC},
+		{Ops: vfs.OpRename, Match: strings.Repeat("?", 32), Err: syscall.EDQUOT},
+		{Ops: vfs.OpSyncDir, Match: topicsDir, Err: syscall.ENOSPC},
+	} {
+		mem := newMem(t)
+		failing := vfs.NewFailing(mem)
+		r := begin(t, failing, newOneNode(), testConfig("data"))
+		r.create("orders", 2)
+		kept := r.create("kept", 1)
+		r.produce("orders", to(0, "v"), to(1, "v"))
+		failing.Plan(f)
+		if err := r.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Error(err)
+		}
+		r.await("the directory is gone", func() bool {
+			return slices.Equal(topicDirs(t, mem), []string{filepath.Base(r.topicDir(kept.ID))})
+		})
+		if failing.Fired() != 1 {
+			t.Errorf("%v did not fail", f.Ops)
+		}
+		r.produce("kept", to(0, "v"))
+		r.stop()
+	}
 }
 
 func topicDirs(t *testing.T, fsys vfs.FS) (names []string) {

@@ -100,7 +100,7 @@ var table = []setting{
 	whole("storage.open_files", "open files of logs that are kept beside those in use", func(c *Config) *int { return &c.Broker.OpenFiles }),
 	size("storage.index_bytes", "indexes of closed segments that are kept in memory", func(c *Config) *int64 { return &c.Broker.IndexBytes }),
 	size("storage.reserve_bytes", "room on the disk that appends leave free", func(c *Config) *int64 { return &c.Broker.ReserveBytes }),
-	duration("storage.stall", "a write or sync that takes longer ends the node", func(c *Config) *time.Duration { return &c.Broker.DiskLimit }),
+	duration("storage.stall", "an operation of the disk that takes longer ends the node", func(c *Config) *time.Duration { return &c.Broker.DiskLimit }),
 	duration("clean.interval", "time between two rounds of retention and compaction", func(c *Config) *time.Duration { return &c.Broker.CleanInterval }),
 	whole("start.parallel", "partitions that are opened at the same time", func(c *Config) *int { return &c.Broker.OpenAtOnce }),
 	duration("stop.timeout", "longest wait for appends in flight while stopping", func(c *Config) *time.Duration { return &c.Broker.StopLimit }),
