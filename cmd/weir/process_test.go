@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,8 +66,14 @@ var servesOn = regexp.MustCompile(`serves on (http://\S+)`)
 
 // launch starts a node and does not wait for it. lines gets what it prints to stdout.
 func launch(args ...string) (n *node, lines <-chan string, err error) {
+	return launchUnder(nil, args...)
+}
+
+// launchUnder is launch by another program, which gets the node's command line behind its own words.
+func launchUnder(program []string, args ...string) (n *node, lines <-chan string, err error) {
 	n = &node{stderr: &lockedBuffer{}, exited: make(chan error, 1)}
-	n.cmd = exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
+	words := slices.Concat(program, []string{os.Args[0], "serve"}, args)
+	n.cmd = exec.Command(words[0], words[1:]...)
 	n.cmd.Env = append(os.Environ(), asWeir+"=1")
 	n.cmd.Stderr = n.stderr
 	stdout, err := n.cmd.StdoutPipe()

@@ -30,7 +30,9 @@ files are closed. A second signal ends the process at once, which loses nothing 
 				return err
 			}
 			cfg := loaded.Config
-			s := server{cfg: cfg, logger: newLogger(cfg.Log, cmd.ErrOrStderr())}
+			logger := newLogger(cfg.Log, cmd.ErrOrStderr())
+			fitDescriptors(&cfg, mostDescriptors(), logger)
+			s := server{cfg: cfg, logger: logger}
 			if cfg.Log.Format == "text" {
 				s.greet = func(addr net.Addr) { greet(cmd.OutOrStdout(), addr, cfg) }
 			}
