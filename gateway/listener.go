@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -121,21 +123,28 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
+func (l *listener) all() []*conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.conns))
+}
+
 func (l *listener) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns)
 }
 
+// cancelAll ends the calls that connections wait for, after the context of all calls has ended.
+func (l *listener) cancelAll() {
+	for _, c := range l.all() {
+		c.call.cancel()
+	}
+}
+
 // closeAll closes what is still open, so that whoever reads or writes there returns.
 func (l *listener) closeAll() {
-	l.mu.Lock()
-	left := make([]*conn, 0, len(l.conns))
-	for c := range l.conns {
-		left = append(left, c)
-	}
-	l.mu.Unlock()
-	for _, c := range left {
+	for _, c := range l.all() {
 		_ = c.TCPConn.Close()
 		l.drop(c)
 	}
@@ -159,6 +168,7 @@ type conn struct {
 	l        *listener
 	address  netip.Addr
 	patience time.Duration // the longest time that a client may take no byte
+	call     deadline      // of the request that is served
 
 	armed  time.Time // when the write deadline was last set; the writer's
 	manual bool      // the write deadline is somebody else's: it is left alone; the writer's
@@ -247,6 +257,7 @@ func (c *conn) Close() error {
 			c.readOn()
 		}
 		err = c.TCPConn.Close()
+		c.call.stop()
 		c.l.drop(c)
 	})
 	return err

@@ -35,6 +35,7 @@ func (s *Server) mountProduce(r routes) {
 func (s *Server) produce(c *fiber.Ctx, toPartition bool) error {
 	call := takeCall()
 	defer call.release()
+	call.limit = deadlineOf(c.Context())
 	if err := s.readTarget(c, call, toPartition); err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ type call struct {
 	a       topic.Append
 	to      topic.Partition // that the endpoint or a parameter names; else AnyPartition
 	timeout time.Duration
-	byQuery bool // to came from the query
+	limit   *deadline // the context of calls to the node
+	byQuery bool      // to came from the query
 	raw     bool
 	key     []byte // of a raw record; nil: none
 	form    form
@@ -405,8 +407,8 @@ func (s *Server) append(k *call) error {
 	k.results = k.results[:n]
 	clear(k.results)
 	k.a.Results = k.results
-	ctx, cancel := context.WithTimeout(s.works, k.timeout)
-	defer cancel()
+	ctx := k.limit.begin(s.works, k.timeout)
+	defer k.limit.end()
 	begun := now()
 	err := s.node.Produce(ctx, &k.a)
 	s.metrics.produceSeconds.Observe(now().Sub(begun).Seconds())

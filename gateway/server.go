@@ -184,6 +184,7 @@ func (s *Server) drain(l *listener) {
 		s.logger.Warn("requests were cut off", "connections", l.open(), "err", err)
 	}
 	s.endWorks()
+	l.cancelAll()
 	_ = l.Close() // closed by the shutdown already, unless serving had failed
 	l.closeAll()
 }
