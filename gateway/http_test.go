@@ -63,6 +63,8 @@ func TestRequestsThatCouldSmuggleAreRefused(t *testing.T) {
 		{"identity alone", post + "Transfer-Encoding: identity\r\n\r\n" + behind, "400"},
 		{"a space before the colon", post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + behind, "400"},
 		{"a coding on 1.0", "POST /v1/topics/a/records HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + behind, "400"},
+		{"a slash in a name", strings.Replace(post, "topics/a/", "topics/a%2Fpartitions%2f0/", 1) + "Content-Length: 25\r\n\r\n" + body + behind, "400"},
+		{"a backslash in a name", "GET /v1/topics/a%5Cb HTTP/1.1\r\nHost: localhost\r\n\r\n" + behind, "400"},
 		{"a folded header", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n c\r\n\r\n" + behind, "400"},
 		{"a folded length", post + "Content-Length:\r\n 25\r\n\r\n" + body + behind, "400"},
 		{"bare line feeds", "GET /healthz HTTP/1.1\r\nHost: localhost\nX-A: b\r\n\r\n" + behind, "400"},

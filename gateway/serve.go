@@ -156,6 +156,9 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 			return err
 		}
 	}
+	if hidesSlash(h.RequestURI()) {
+		return fault.Newf("gateway.Serve", fault.BadRequest, nil, "the path has an encoded slash or backslash, which no name has")
+	}
 	if n := h.ContentLength(); n > s.cfg.largestBody() && !isNDJSON(h.ContentType()) {
 		return s.bodyTooLarge()
 	}
@@ -163,6 +166,21 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 		return fault.Newf("gateway.Serve", fault.BadRequest, nil, "the expectation %s cannot be met", quote(string(e)))
 	}
 	return nil
+}
+
+// hidesSlash finds %2F and %5C in a path. The router works on the decoded path, so a name that holds one
+// would be taken for more of the path: a/partitions/0 as a name would be partition 0 of topic a.
+func hidesSlash(uri []byte) bool {
+	for {
+		at := bytes.IndexAny(uri, "%?")
+		if at < 0 || uri[at] == '?' || len(uri) < at+3 {
+			return false
+		}
+		switch uri = uri[at+1:]; {
+		case uri[0] == '2' && uri[1]|0x20 == 'f', uri[0] == '5' && uri[1]|0x20 == 'c':
+			return true
+		}
+	}
 }
 
 // checkFraming refuses requests of which two servers could see different ends: what one takes for the
