@@ -14,6 +14,10 @@ const (
 	mostTail   = 1 << 20 // of one partition
 )
 
+// unreadMost bytes are kept for nobody. After that a tail keeps nothing until somebody reads: to copy
+// what only producers touch costs a node half as much as to write it.
+const unreadMost = mostTail
+
 // tail keeps the batches that were appended last, so that those who read at the end of a partition share
 // them and never touch the disk. Bytes once written to a chunk are never written again, which is why
 // readers may keep what they got after the chunk has left the tail.
@@ -21,6 +25,7 @@ type tail struct {
 	mu     sync.Mutex
 	chunks []*chunk // oldest first, without holes between them
 	bytes  int      // room taken by the chunks
+	unread int      // bytes added since somebody read last; more are not counted when nothing is kept
 }
 
 // chunk is a run of batches in one piece of memory.
@@ -36,11 +41,17 @@ type batchMark struct {
 	pos  int
 }
 
-// add copies a batch with offsets from base to end to the tail, which then takes at most limit bytes.
+// add copies a batch with offsets from base to end to the tail, which then takes at most limit bytes. It
+// keeps nothing when nobody has read for long.
 func (t *tail) add(batch []byte, base, end topic.Offset, limit int) {
 	limit = min(limit, mostTail)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.unread > unreadMost {
+		t.drop()
+		return
+	}
+	t.unread += len(batch)
 	last := t.last()
 	if last != nil && last.end != base {
 		t.drop() // the log was cut, or a batch was too large to be kept
@@ -75,6 +86,7 @@ func (t *tail) add(batch []byte, base, end topic.Offset, limit int) {
 func (t *tail) read(from, below topic.Offset, maxBytes int) (batches []byte, next topic.Offset) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.unread = 0
 	if len(t.chunks) == 0 || from < t.chunks[0].marks[0].base {
 		return nil, from
 	}

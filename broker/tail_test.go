@@ -169,3 +169,39 @@ func BenchmarkTailRead(b *testing.B) {
 		}
 	}
 }
+
+// TestTailForNobody: what nobody reads is not copied, and a reader that comes back finds what is added
+// from then on.
+func TestTailForNobody(t *testing.T) {
+	const limit = 64 << 10
+	var tl tail
+	end := topic.Offset(0)
+	batch := make([]byte, 1000)
+	add := func(bytes int) {
+		for n := 0; n < bytes; n += len(batch) {
+			tl.add(batch, end, end+1, limit)
+			end++
+		}
+	}
+	held := func() bool {
+		got, _ := tl.read(end-1, end, 1)
+		return len(got) > 0
+	}
+	for round := range 2 {
+		add(unreadMost)
+		if !held() {
+			t.Fatalf("round %d: %d unread bytes were not kept", round, unreadMost)
+		}
+		add(unreadMost + 2*len(batch)) // it was just read: this begins anew
+		if len(tl.chunks) > 0 || tl.bytes > 0 {
+			t.Fatalf("round %d: %d bytes are kept for nobody", round, tl.bytes)
+		}
+		if held() {
+			t.Fatalf("round %d: found what was not kept", round)
+		}
+		add(1)
+		if !held() {
+			t.Fatalf("round %d: nothing is kept for the reader who came back", round)
+		}
+	}
+}
