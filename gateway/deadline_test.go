@@ -46,7 +46,7 @@ func TestDeadline(t *testing.T) {
 		d.end()
 
 		// The timer of one call serves the next: later than it was set for, and earlier.
-		ctx = d.begin(works, time.Second)
+		d.begin(works, time.Second)
 		d.end()
 		after(600 * time.Millisecond)
 		ctx = d.begin(works, time.Second)
