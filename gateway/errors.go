@@ -38,6 +38,7 @@ func (s *Server) handle(op *operation, h fiber.Handler) fiber.Handler {
 			return nil
 		}
 		s.pack(ctx)
+		joinWrites(ctx)
 		return nil
 	}
 }

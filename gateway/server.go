@@ -113,6 +113,7 @@ func (s *Server) build() error {
 		DisablePreParseMultipartForm: true,
 		DisableDefaultContentType:    true,
 		ReadBufferSize:               s.cfg.HeaderBytes,
+		WriteBufferSize:              writeBuffer,
 		ReadTimeout:                  s.cfg.ReadTimeout,
 		IdleTimeout:                  s.cfg.IdleTimeout,
 		Concurrency:                  s.cfg.Connections,
