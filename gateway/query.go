@@ -45,18 +45,31 @@ func parametersOf(method, pattern string) []string {
 // mostUnknown is how many parameters an error names.
 const mostUnknown = 10
 
-// checkQuery refuses a query with parameters that the operation does not have.
+// severalTimes is the one parameter that may stand in a query more than once.
+const severalTimes = "topic"
+
+// checkQuery refuses a query with parameters that the operation does not have, or has twice: which of the
+// two counts would be this node's secret, and perhaps not what a proxy in front has checked.
 func (op *operation) checkQuery(ctx *fasthttp.RequestCtx) error {
 	if !op.checked || len(ctx.URI().QueryString()) == 0 {
 		return nil
 	}
 	var wrong []problem.Field
-	for name, value := range ctx.QueryArgs().All() {
-		if len(name) == 0 && len(value) == 0 || slices.Contains(op.parameters, string(name)) {
-			continue
-		}
+	refuse := func(name, message string) {
 		if len(wrong) < mostUnknown {
-			wrong = append(wrong, problem.Field{Name: parameterName(string(name)), Message: "is no query parameter of this address" + hint(string(name), op.parameters)})
+			wrong = append(wrong, problem.Field{Name: parameterName(name), Message: message})
+		}
+	}
+	var seen uint64 // a bit for each of op.parameters
+	for name, value := range ctx.QueryArgs().All() {
+		at := slices.Index(op.parameters, string(name))
+		switch {
+		case at >= 0 && seen&(1<<at) != 0 && string(name) != severalTimes:
+			refuse(string(name), "is given more than once")
+		case at >= 0:
+			seen |= 1 << at
+		case len(name) > 0 || len(value) > 0:
+			refuse(string(name), "is no query parameter of this address"+hint(string(name), op.parameters))
 		}
 	}
 	if len(wrong) == 0 {

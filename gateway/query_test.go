@@ -38,6 +38,9 @@ func TestUnknownQueryParametersAreRefused(t *testing.T) {
 		{"GET", "/v1/events?topics=orders", `did you mean topic?`},
 		{"GET", "/v1/topics/orders/ws?offset=1", `did you mean from?`},
 		{"GET", "/v1/ws?topic=orders", `which has none`},
+		{"GET", part + "?offset=0&offset=1", `"field":"offset","message":"is given more than once"`},
+		{"POST", page + "?acks=all&acks=none", `"field":"acks","message":"is given more than once"`},
+		{"GET", page + "?from=latest&from=latest&form=1", `"message":"is given more than once"},{"field":"form",`},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			w.t = t
