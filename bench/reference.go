@@ -78,8 +78,6 @@ func serveFiber(addr string) error {
 		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 		return c.Send(out)
 	})
-	// The body of P20 and of small calls.
-	app.Post("/small", func(c *fiber.Ctx) error { return c.SendString("{}") })
 	untilSignal(app.Shutdown)
 	return app.Listen(addr)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -458,4 +459,9 @@ func TestPruningLeavesASnapshotForADeepCut(t *testing.T) {
 			t.Errorf("most %d, hw %d: %v, want %v", c.most, c.hw, got, c.want)
 		}
 	}
+}
+
+// saveProducers writes a snapshot of the table for a log that ends at mark, durably.
+func saveProducers(fsys vfs.FS, dir string, p *Producers, mark topic.Mark) error {
+	return writeSmall(fsys, filepath.Join(dir, producersName(mark.End)), producersKind, p.encode(mark))
 }

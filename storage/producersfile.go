@@ -170,11 +170,6 @@ func decodeProducers(b []byte, cfg ProducerConfig, now time.Time) (*Producers, t
 	return p, mark, nil
 }
 
-// saveProducers writes a snapshot of the table for a log that ends at mark, durably.
-func saveProducers(fsys vfs.FS, dir string, p *Producers, mark topic.Mark) error {
-	return writeSmall(fsys, filepath.Join(dir, producersName(mark.End)), producersKind, p.encode(mark))
-}
-
 // loadProducers reads the newest snapshot that ends at or below most, and for which fits, which
 // compares with the epoch table, is true; those above it that do not fit are removed. What follows in
 // the log from the mark's end on is still to be applied. Without a readable snapshot the table is empty

@@ -227,25 +227,7 @@ func (d *Decoder) header(i int) {
 		}
 		return
 	}
-	var name, value, value64 raw
-	from := len(d.names)
-	for {
-		member, ok := d.next()
-		if !ok {
-			break
-		}
-		d.names = append(d.names, member)
-		r := d.value()
-		switch string(member) {
-		case "name":
-			name = r
-		case "value":
-			value = r
-		case "value_base64":
-			value64 = r
-		}
-	}
-	d.closeObject(from)
+	name, value, value64 := d.headerObject()
 	if d.err != nil {
 		return
 	}
@@ -265,6 +247,29 @@ func (d *Decoder) header(i int) {
 	d.headers = append(d.headers, h)
 }
 
+// headerObject reads the rest of an object that is a header, or in the shorthand the value of one.
+func (d *Decoder) headerObject() (name, value, value64 raw) {
+	from := len(d.names)
+	for {
+		member, ok := d.next()
+		if !ok {
+			break
+		}
+		d.names = append(d.names, member)
+		r := d.value()
+		switch string(member) {
+		case "name":
+			name = r
+		case "value":
+			value = r
+		case "value_base64":
+			value64 = r
+		}
+	}
+	d.closeObject(from)
+	return name, value, value64
+}
+
 // shorthand reads the rest of {"trace":"abc","sig":{"value_base64":"AAE="}}.
 func (d *Decoder) shorthand() {
 	from := len(d.names)
@@ -278,22 +283,7 @@ func (d *Decoder) shorthand() {
 		if !d.openObject() {
 			value = d.value()
 		} else {
-			inner := len(d.names)
-			for {
-				member, ok := d.next()
-				if !ok {
-					break
-				}
-				d.names = append(d.names, member)
-				r := d.value()
-				switch string(member) {
-				case "value":
-					value = r
-				case "value_base64":
-					value64 = r
-				}
-			}
-			d.closeObject(inner)
+			_, value, value64 = d.headerObject()
 		}
 		if d.err != nil {
 			return
