@@ -28,7 +28,8 @@ var version = "dev"
 func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute carries out one command line and returns the process's exit code: 0, 1 for an error, 2 for a
-// command line that makes no sense, and 130 after a signal that cut a client command short.
+// command line that makes no sense, 3 when another process has taken over a group's member, so that a supervisor can tell
+// that from what a new start mends, and 130 after a signal that cut a client command short.
 func execute(args []string) int {
 	ctx, stop := signals()
 	defer stop()
@@ -45,6 +46,10 @@ func execute(args []string) int {
 	}
 	var usage usageError
 	fmt.Fprintln(os.Stderr, "weir:", sentence(err))
+	var taken *client.TakenOverError
+	if errors.As(err, &taken) {
+		return 3
+	}
 	if errors.As(err, &usage) {
 		fmt.Fprintf(os.Stderr, "Try `%s --help`.\n", usage.command)
 		return 2

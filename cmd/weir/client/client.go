@@ -181,7 +181,7 @@ func decode(resp *http.Response, out any) error {
 	if resp.StatusCode >= 300 {
 		return problemOf(resp, body)
 	}
-	if out == nil {
+	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {

@@ -20,7 +20,7 @@ var ErrOutputClosed = errors.New("the output was closed")
 
 // Commands are those that ask a running node.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{topicCommand(), produceCommand(), consumeCommand(), benchCommand(), healthCommand()}
+	return []*cobra.Command{topicCommand(), produceCommand(), consumeCommand(), groupCommand(), benchCommand(), healthCommand()}
 }
 
 // connection is the flags that say which node is asked.

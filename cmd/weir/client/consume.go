@@ -19,6 +19,7 @@ import (
 
 // consuming is the flags of consume.
 type consuming struct {
+	grouping
 	conn      connection
 	from      string
 	offset    string
@@ -33,27 +34,43 @@ func consumeCommand() *cobra.Command {
 	var c consuming
 	cmd := &cobra.Command{
 		Use:   "consume TOPIC",
-		Short: "Print the records of a topic",
+		Short: "Print the records of a topic, alone or as a member of a group",
 		Long: `Print the records of a topic: those that are there at the moment of the call, or with --follow also those
 that come. The default is to begin with the earliest record, with --follow with what comes next.
 
 --format value prints the bytes of each value and a line end; json prints a record a line, with its
 partition, offset, key and headers. A lost connection is taken up again where it broke off, without a
-record twice or left out. --print-position says at the end how a later call goes on behind the last record printed.`,
+record twice or left out. --print-position says at the end how a later call goes on behind the last record printed.
+
+With --group the position is the group's: the command joins it as a member, gets its share of the partitions of all
+topics named, and goes on where the group stands; --from says where a new group begins. What was printed is
+acknowledged after it has left the process, so records may come twice after a crash, and none is left out; --ack auto turns that
+round. It follows until it is interrupted, or with --follow=false until nothing is left, and leaves the group at its
+end. When another process joins as the same --member, this one ends with exit code 3.`,
 		Example: `  weir consume greetings --from earliest --follow
   weir consume orders --partition 3 --offset -10
   weir consume orders --from ts:2026-03-01T00:00:00Z
-  weir consume orders --format json --max 100 | jq .value`,
-		Args:              Arguments("TOPIC"),
-		ValidArgsFunction: completeTopics(&c.conn),
+  weir consume orders --format json --max 100 | jq .value
+  weir consume orders payments --group billing --member worker-1`,
+		Args: c.arguments,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			if c.group != "" {
+				args = nil // a member takes any number
+			}
+			return completeTopics(&c.conn)(cmd, args, prefix)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkNumber(cmd, "partition", int64(c.partition), 0); err != nil {
+			if err := errors.Join(checkNumber(cmd, "partition", int64(c.partition), 0), c.checkGroup(cmd, len(args)), c.check()); err != nil {
 				return err
+			}
+			if c.group != "" {
+				return c.runGroup(cmd, args)
 			}
 			return c.run(cmd, args[0])
 		},
 	}
 	c.conn.register(cmd)
+	c.registerGroup(cmd, &c.conn)
 	flags := cmd.Flags()
 	flags.StringVar(&c.from, "from", "", "where to begin: earliest, latest, ts:<time> as RFC 3339 or in milliseconds, -<n> for the last n of each partition, or a cursor")
 	flags.StringVarP(&c.offset, "offset", "o", "", "where to begin in the partition: an offset, earliest, latest, ts:<time> or -<n>")
@@ -79,9 +96,6 @@ func (c *consuming) check() error {
 }
 
 func (c *consuming) run(cmd *cobra.Command, topic string) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	cl, err := c.conn.client()
 	if err != nil {
 		return err
@@ -199,12 +213,16 @@ type page struct {
 	Cursor     string
 	NextOffset *int64 `json:"next_offset"`
 	CaughtUp   bool   `json:"caught_up"`
-	Gaps       []struct {
-		Partition int32
-		From, To  int64
-		Reason    string
-	}
-	last bool
+	Gaps       []gap
+	last       bool
+}
+
+// gap is a range of offsets that a page steps over.
+type gap struct {
+	Topic     string // in a group's page alone
+	Partition int32
+	From, To  int64
+	Reason    string
 }
 
 // reader reads a topic, or one partition, page by page, and keeps the position in between.

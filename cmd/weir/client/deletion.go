@@ -22,7 +22,7 @@ func (d *deletion) register(cmd *cobra.Command) {
 
 // confirm asks whether to go on, at a terminal. Elsewhere only --yes is an answer: a script that feeds a
 // command its input has not agreed to anything.
-func (d *deletion) confirm(cmd *cobra.Command, what, topic string) error {
+func (d *deletion) confirm(cmd *cobra.Command, what, kind, name string) error {
 	if d.yes {
 		return nil
 	}
@@ -30,12 +30,12 @@ func (d *deletion) confirm(cmd *cobra.Command, what, topic string) error {
 	if !ok || !terminal(in) {
 		return fmt.Errorf("nothing was deleted: this deletes %s; say --yes if you mean it", what)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "This deletes %s. Type the name of the topic to go on: ", what)
+	fmt.Fprintf(cmd.ErrOrStderr(), "This deletes %s. Type the name of the %s to go on: ", what, kind)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if strings.TrimSpace(answer) != topic {
+	if strings.TrimSpace(answer) != name {
 		return errors.New("nothing was deleted")
 	}
 	return nil
@@ -53,7 +53,7 @@ func topicDelete(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := d.confirm(cmd, "the topic "+args[0]+" with all its records", args[0]); err != nil {
+			if err := d.confirm(cmd, "the topic "+args[0]+" with all its records", "topic", args[0]); err != nil {
 				return err
 			}
 			if err := c.Call(cmd.Context(), http.MethodDelete, topicPath(args[0]), nil, nil); err != nil {
@@ -106,7 +106,7 @@ returns; the disk gets its room back segment by segment, within seconds.`,
 			if err != nil {
 				return err
 			}
-			if err := d.confirm(cmd, what, args[0]); err != nil {
+			if err := d.confirm(cmd, what, "topic", args[0]); err != nil {
 				return err
 			}
 			body := map[string]any{"partitions": []any{map[string]any{"partition": partition, "before_offset": offset}}}
