@@ -42,14 +42,19 @@ func (e ProblemReason) Valid() bool {
 // Defines values for ProblemCode.
 const (
 	BadRequest           ProblemCode = "bad_request"
+	CoordinatorLoading   ProblemCode = "coordinator_loading"
 	Fenced               ProblemCode = "fenced"
+	FencedMember         ProblemCode = "fenced_member"
 	Forbidden            ProblemCode = "forbidden"
+	GroupNotEmpty        ProblemCode = "group_not_empty"
+	GroupNotFound        ProblemCode = "group_not_found"
 	HeadersTooLarge      ProblemCode = "headers_too_large"
 	IdempotencyKeyReused ProblemCode = "idempotency_key_reused"
 	Internal             ProblemCode = "internal"
 	InvalidCursor        ProblemCode = "invalid_cursor"
 	InvalidJson          ProblemCode = "invalid_json"
 	LimitExceeded        ProblemCode = "limit_exceeded"
+	MemberNotFound       ProblemCode = "member_not_found"
 	MethodNotAllowed     ProblemCode = "method_not_allowed"
 	NotEnoughReplicas    ProblemCode = "not_enough_replicas"
 	NotFound             ProblemCode = "not_found"
@@ -63,8 +68,10 @@ const (
 	RecordTooLarge       ProblemCode = "record_too_large"
 	RequestTimeout       ProblemCode = "request_timeout"
 	RequestTooLarge      ProblemCode = "request_too_large"
+	StaleMemberEpoch     ProblemCode = "stale_member_epoch"
 	Stopping             ProblemCode = "stopping"
 	StorageFull          ProblemCode = "storage_full"
+	SupersededPoll       ProblemCode = "superseded_poll"
 	Timeout              ProblemCode = "timeout"
 	TokenInvalid         ProblemCode = "token_invalid"
 	TopicExists          ProblemCode = "topic_exists"
@@ -79,9 +86,17 @@ func (e ProblemCode) Valid() bool {
 	switch e {
 	case BadRequest:
 		return true
+	case CoordinatorLoading:
+		return true
 	case Fenced:
 		return true
+	case FencedMember:
+		return true
 	case Forbidden:
+		return true
+	case GroupNotEmpty:
+		return true
+	case GroupNotFound:
 		return true
 	case HeadersTooLarge:
 		return true
@@ -94,6 +109,8 @@ func (e ProblemCode) Valid() bool {
 	case InvalidJson:
 		return true
 	case LimitExceeded:
+		return true
+	case MemberNotFound:
 		return true
 	case MethodNotAllowed:
 		return true
@@ -121,9 +138,13 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case RequestTooLarge:
 		return true
+	case StaleMemberEpoch:
+		return true
 	case Stopping:
 		return true
 	case StorageFull:
+		return true
+	case SupersededPoll:
 		return true
 	case Timeout:
 		return true

@@ -127,8 +127,20 @@ func rowOf(kind fault.Kind) row {
 		return row{http.StatusNotFound, "", "Topic not found", CloseBadFrame}
 	case fault.NoPartition:
 		return row{http.StatusNotFound, "", "Partition not found", CloseBadFrame}
+	case fault.NoGroup:
+		return row{http.StatusNotFound, "", "Group not found", CloseBadFrame}
+	case fault.NoMember:
+		return row{http.StatusNotFound, "", "Member not found", CloseBadFrame}
 	case fault.TopicExists:
 		return row{http.StatusConflict, "", "Topic exists", CloseBadFrame}
+	case fault.GroupNotEmpty:
+		return row{http.StatusConflict, "", "Group not empty", CloseBadFrame}
+	case fault.FencedMember:
+		return row{http.StatusConflict, "", "Member fenced", CloseReplaced}
+	case fault.StaleMember:
+		return row{http.StatusConflict, "", "Stale member epoch", CloseBadFrame}
+	case fault.Superseded:
+		return row{http.StatusConflict, "", "Poll superseded", CloseReplaced}
 	case fault.OffsetMismatch:
 		return row{http.StatusPreconditionFailed, "", "The log has moved on", CloseBadFrame}
 	case fault.OffsetRange:
@@ -149,6 +161,8 @@ func rowOf(kind fault.Kind) row {
 		return row{http.StatusTooManyRequests, "", "Quota exceeded", CloseRateLimited}
 	case fault.NotLeader:
 		return row{http.StatusServiceUnavailable, "", "Not the leader", CloseShutdown}
+	case fault.Loading:
+		return row{http.StatusServiceUnavailable, "", "Coordinator is loading", CloseShutdown}
 	case fault.NotReplicated:
 		return row{http.StatusServiceUnavailable, "", "Not enough replicas", CloseShutdown}
 	case fault.StorageFull:

@@ -32,7 +32,13 @@ const (
 	NotFound                    // a thing that has no kind of its own here
 	NoTopic                     // the topic does not exist
 	NoPartition                 // the topic has no such partition
+	NoGroup                     // the consumer group does not exist
+	NoMember                    // the group has no such member
 	TopicExists                 // a topic of this name exists
+	GroupNotEmpty               // the group has members, and what was asked needs it to have none
+	FencedMember                // the member's name was taken over: another process has it now
+	StaleMember                 // nothing of a commit counted, its partitions are no longer the member's
+	Superseded                  // another poll of the same member took this one's place
 	OffsetMismatch              // If-Last-Offset: the log has moved on
 	OffsetRange                 // no record is there; see topic.RangeError
 	RecordTooLarge              // one record is over the limit of its topic
@@ -43,6 +49,7 @@ const (
 	OutOfSequence               // a producer's sequence number does not follow its last
 	QuotaExceeded               // over a byte or request rate
 	NotLeader                   // this node is not, or not yet, the one to ask
+	Loading                     // the group's coordinator is still reading what was committed
 	NotReplicated               // fewer in-sync replicas than min.insync.replicas
 	StorageFull                 // too little room on disk to take more
 	Overloaded                  // a queue or a memory budget is full
@@ -57,10 +64,12 @@ const (
 var names = [endOfKinds]string{
 	Internal: "internal", BadRequest: "bad_request", InvalidJSON: "invalid_json", InvalidCursor: "invalid_cursor",
 	Validation: "validation_failed", Unauthorized: "token_invalid", Forbidden: "forbidden", NotFound: "not_found",
-	NoTopic: "topic_not_found", NoPartition: "partition_not_found", TopicExists: "topic_exists",
+	NoTopic: "topic_not_found", NoPartition: "partition_not_found", NoGroup: "group_not_found", NoMember: "member_not_found",
+	TopicExists: "topic_exists", GroupNotEmpty: "group_not_empty", FencedMember: "fenced_member",
+	StaleMember: "stale_member_epoch", Superseded: "superseded_poll",
 	OffsetMismatch: "offset_mismatch", OffsetRange: "offset_out_of_range", RecordTooLarge: "record_too_large",
 	RequestTooLarge: "request_too_large", UnsupportedType: "unsupported_media_type", KeyReused: "idempotency_key_reused",
-	Fenced: "fenced", OutOfSequence: "out_of_sequence", QuotaExceeded: "quota_exceeded", NotLeader: "not_leader",
+	Fenced: "fenced", OutOfSequence: "out_of_sequence", QuotaExceeded: "quota_exceeded", NotLeader: "not_leader", Loading: "coordinator_loading",
 	NotReplicated: "not_enough_replicas", StorageFull: "storage_full", Overloaded: "overloaded", Stopping: "stopping",
 	Timeout: "timeout", Corrupt: "corrupt", Closed: "closed", Limit: "limit_exceeded",
 }
@@ -86,7 +95,7 @@ func Kinds() []Kind {
 // [Timeout], its outcome is unknown.
 func (k Kind) Retryable() bool {
 	switch k {
-	case QuotaExceeded, NotLeader, NotReplicated, StorageFull, Overloaded, Stopping, Timeout:
+	case QuotaExceeded, NotLeader, Loading, NotReplicated, StorageFull, Overloaded, Stopping, Timeout:
 		return true
 	default:
 		return false
