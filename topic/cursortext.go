@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/weirlog/weir/internal/fault"
 )
@@ -19,7 +20,9 @@ const (
 	// 5,000 partitions fit.
 	MaxCursorBytes = 64 << 10
 
-	readerCursor = 0 // the kind of cursor that this file has; its first byte
+	// The kinds of position, the first byte of each.
+	readerCursor = 0
+	groupCursor  = 1
 
 	cursorSumBytes = 4
 	wholeBit       = 1
@@ -44,6 +47,11 @@ func (c Cursor) Append(dst []byte) []byte {
 	for i := range c.Topics {
 		dst = c.Topics[i].append(dst)
 	}
+	return sealCursor(dst, start)
+}
+
+// sealCursor makes text of the payload that begins at start.
+func sealCursor(dst []byte, start int) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], cursorTable))
 	// The text is made behind the bytes and then moved over them: dst is all the room that is needed.
 	plain := dst[start:]
@@ -96,23 +104,9 @@ func ParseCursor(s string) (Cursor, error) {
 	bad := func(why string) (Cursor, error) {
 		return Cursor{}, fault.Newf("topic.ParseCursor", fault.InvalidCursor, nil, "cursor %s: %s", quote(s), why)
 	}
-	if len(s) > MaxCursorBytes {
-		return bad("is too long")
-	}
-	if len(s) < len(cursorPrefix) || s[:len(cursorPrefix)] != cursorPrefix {
-		return bad(`does not begin with "c1."`)
-	}
-	// The library skips line ends, and so two texts would be one cursor.
-	b, err := cursorBase64.DecodeString(s[len(cursorPrefix):])
-	if err != nil || cursorBase64.EncodedLen(len(b)) != len(s)-len(cursorPrefix) {
-		return bad("is not base64url")
-	}
-	if len(b) < cursorSumBytes {
-		return bad("is too short")
-	}
-	payload, sum := b[:len(b)-cursorSumBytes], b[len(b)-cursorSumBytes:]
-	if crc32.Checksum(payload, cursorTable) != binary.BigEndian.Uint32(sum) {
-		return bad("is damaged or was cut short")
+	payload, why := openCursor(s, cursorPrefix)
+	if why != "" {
+		return bad(why)
 	}
 	c, err := readCursor(payload)
 	if err != nil {
@@ -123,6 +117,36 @@ func ParseCursor(s string) (Cursor, error) {
 		return bad("is not in its canonical form")
 	}
 	return c, nil
+}
+
+// openCursor returns the payload of a text, or says what is wrong with it.
+func openCursor(s, prefix string) (payload []byte, why string) {
+	if len(s) > MaxCursorBytes {
+		return nil, "is too long"
+	}
+	text, ours := strings.CutPrefix(s, prefix)
+	switch {
+	case ours:
+	case strings.HasPrefix(s, cursorPrefix):
+		return nil, `is the position of a reader without a group; those of a group begin with "g1."`
+	case strings.HasPrefix(s, groupCursorPrefix):
+		return nil, `is the position of a consumer group; those of a reader without a group begin with "c1."`
+	default:
+		return nil, `does not begin with "` + prefix + `"`
+	}
+	// The library skips line ends, and so two texts would be one cursor.
+	b, err := cursorBase64.DecodeString(text)
+	if err != nil || cursorBase64.EncodedLen(len(b)) != len(text) {
+		return nil, "is not base64url"
+	}
+	if len(b) < cursorSumBytes {
+		return nil, "is too short"
+	}
+	payload, sum := b[:len(b)-cursorSumBytes], b[len(b)-cursorSumBytes:]
+	if crc32.Checksum(payload, cursorTable) != binary.BigEndian.Uint32(sum) {
+		return nil, "is damaged or was cut short"
+	}
+	return payload, ""
 }
 
 var errCursor = errors.New("has fields that no cursor has")
@@ -156,6 +180,28 @@ func (r *cursorReader) count(shift uint, size int) (n int, low uint64) {
 	return int(n64), v & (1<<shift - 1)
 }
 
+// id takes the id of a topic.
+func (r *cursorReader) id() (id ID) {
+	if len(r.b) < len(id) {
+		r.b, r.bad = nil, true
+		return id
+	}
+	r.b = r.b[copy(id[:], r.b):]
+	return id
+}
+
+// run takes the head of a run of consecutive partitions that begins at after or later. A run has one at
+// least; of one that cannot be, n is 0.
+func (r *cursorReader) run(after int64) (first int64, n int) {
+	first = int64(r.number(math.MaxInt32)) + after
+	more, _ := r.count(0, 1)
+	if r.bad || first+int64(more) > math.MaxInt32 {
+		r.b, r.bad = nil, true
+		return first, 0
+	}
+	return first, more + 1
+}
+
 func readCursor(b []byte) (Cursor, error) {
 	r := cursorReader{b: b}
 	if r.number(math.MaxUint64) != readerCursor || r.bad {
@@ -179,24 +225,18 @@ func readCursor(b []byte) (Cursor, error) {
 }
 
 func (r *cursorReader) topic(t *CursorTopic) {
-	if len(r.b) < len(t.ID) {
-		r.b, r.bad = nil, true
-		return
-	}
-	r.b = r.b[copy(t.ID[:], r.b):]
+	t.ID = r.id()
 	runs, flag := r.count(1, 3)
 	t.Whole = flag&wholeBit != 0
 	after := int64(0)
 	epoch := NoEpoch
 	for range runs {
-		first := int64(r.number(math.MaxInt32)) + after
-		more, _ := r.count(0, 1)
-		if r.bad || first+int64(more) > math.MaxInt32 {
-			r.b, r.bad = nil, true
+		first, n := r.run(after)
+		if n == 0 {
 			return
 		}
-		t.Parts = slices.Grow(t.Parts, more+1)
-		for i := range more + 1 {
+		t.Parts = slices.Grow(t.Parts, n)
+		for i := range n {
 			v := r.number(math.MaxUint64)
 			if v&sameEpochBit == 0 {
 				epoch = Epoch(int64(r.number(math.MaxInt32+1)) - 1)
@@ -206,6 +246,6 @@ func (r *cursorReader) topic(t *CursorTopic) {
 			}
 			t.Parts = append(t.Parts, CursorPart{Partition: Partition(first + int64(i)), Next: Offset(v >> 1), LastEpoch: epoch})
 		}
-		after = first + int64(more) + 2
+		after = first + int64(n) + 1
 	}
 }
