@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -25,6 +26,11 @@ type Config struct {
 	MaxTopicPartitions int // topics.max_partitions: the most partitions of one topic
 	MaxPartitions      int // node.max_partitions: the most partitions of this node
 	MaxTopics          int // topics.max_per_principal: the most topics that one principal may have
+
+	Groups                topic.GroupSettings // groups.session_timeout, groups.max_poll_interval, groups.rejoin_grace, groups.assignor: of groups that set nothing else
+	GroupOffsetsRetention time.Duration       // groups.offsets_retention: how long the offsets of a group without members are kept
+	MaxGroups             int                 // groups.max: the most consumer groups that this node coordinates
+	MaxGroupMembers       int                 // groups.max_members: the most members of one group
 
 	IdempotencyWindow time.Duration // idempotency.window: how long a retry is recognised
 	IdempotencyKeys   int           // idempotency.max_keys: the most keys that the node keeps, oldest leave first
@@ -53,18 +59,24 @@ func DefaultConfig() Config {
 		MaxTopicPartitions: cluster.MaxPartitionsPerTopic,
 		MaxPartitions:      cluster.MaxPartitionsPerNode,
 		MaxTopics:          cluster.MaxTopicsPerPrincipal,
-		IdempotencyWindow:  10 * time.Minute,
-		IdempotencyKeys:    1_000_000,
-		TailBytes:          64 << 20,
-		InFlightBytes:      256 << 20,
-		QueuedAppends:      1024,
-		OpenFiles:          storage.DefaultOpenFiles,
-		IndexBytes:         storage.DefaultIndexBytes,
-		ReserveBytes:       64 << 20,
-		CleanInterval:      30 * time.Second,
-		OpenAtOnce:         8,
-		DiskLimit:          5 * time.Second,
-		StopLimit:          10 * time.Second,
+
+		Groups:                topic.DefaultGroupSettings(),
+		GroupOffsetsRetention: 7 * 24 * time.Hour,
+		MaxGroups:             10_000,
+		MaxGroupMembers:       1000,
+
+		IdempotencyWindow: 10 * time.Minute,
+		IdempotencyKeys:   1_000_000,
+		TailBytes:         64 << 20,
+		InFlightBytes:     256 << 20,
+		QueuedAppends:     1024,
+		OpenFiles:         storage.DefaultOpenFiles,
+		IndexBytes:        storage.DefaultIndexBytes,
+		ReserveBytes:      64 << 20,
+		CleanInterval:     30 * time.Second,
+		OpenAtOnce:        8,
+		DiskLimit:         5 * time.Second,
+		StopLimit:         10 * time.Second,
 	}
 }
 
@@ -88,6 +100,7 @@ func (c Config) Validate() error {
 		"%d: must be from 1 to %d", c.MaxPartitions, cluster.MaxPartitionsPerNode)
 	check(c.MaxTopics >= 1 && c.MaxTopics <= cluster.MaxTopicsPerPrincipal, "topics.max_per_principal",
 		"%d: must be from 1 to %d", c.MaxTopics, cluster.MaxTopicsPerPrincipal)
+	c.checkGroups(check)
 	check(c.IdempotencyWindow >= time.Second && c.IdempotencyWindow <= 7*24*time.Hour, "idempotency.window",
 		"%v: must be from 1s to 168h", c.IdempotencyWindow)
 	check(c.IdempotencyKeys >= 1000, "idempotency.max_keys", "%d: must be at least 1000", c.IdempotencyKeys)
@@ -106,4 +119,19 @@ func (c Config) Validate() error {
 		return fault.New("broker.Config", fault.Validation, nil, errors.Join(mistakes...))
 	}
 	return nil
+}
+
+// checkGroups has the limits of topic.GroupSettings, to the nanosecond, under the names of the node's settings.
+func (c Config) checkGroups(check func(ok bool, setting, format string, args ...any)) {
+	g := c.Groups
+	const longestPoll = math.MaxInt32 * time.Millisecond
+	check(g.Session >= time.Second && g.Session <= 30*time.Minute, "groups.session_timeout", "%v: must be from 1s to 30m", g.Session)
+	check(g.MaxPollInterval >= time.Second && g.MaxPollInterval <= longestPoll, "groups.max_poll_interval", "%v: must be from 1s to %v", g.MaxPollInterval, longestPoll)
+	check(g.RejoinGrace >= 0 && g.RejoinGrace <= 30*time.Minute, "groups.rejoin_grace", "%v: must be from 0s to 30m", g.RejoinGrace)
+	one := topic.DefaultGroupSettings()
+	one.Assignor = g.Assignor
+	check(one.Validate() == nil, "groups.assignor", "%q: must be sticky, uniform or range", g.Assignor)
+	check(c.GroupOffsetsRetention >= time.Minute, "groups.offsets_retention", "%v: must be at least 1m", c.GroupOffsetsRetention)
+	check(c.MaxGroups >= 1 && c.MaxGroups <= 1_000_000, "groups.max", "%d: must be from 1 to 1000000", c.MaxGroups)
+	check(c.MaxGroupMembers >= 1 && c.MaxGroupMembers <= 100_000, "groups.max_members", "%d: must be from 1 to 100000", c.MaxGroupMembers)
 }

@@ -27,19 +27,19 @@ func word(name, meaning string, field func(*Config) *string) setting {
 }
 
 // choice is a word of a fixed set.
-func choice(name, meaning string, field func(*Config) *string, words ...string) setting {
+func choice[S ~string](name, meaning string, field func(*Config) *S, words ...string) setting {
 	return setting{
 		name, meaning, strings.Join(words, ", "),
 		func(c *Config, s string) error {
 			for _, w := range words {
 				if strings.EqualFold(s, w) {
-					*field(c) = w
+					*field(c) = S(w)
 					return nil
 				}
 			}
 			return fmt.Errorf("%q: must be one of %s", s, strings.Join(words, ", "))
 		},
-		func(c *Config) string { return *field(c) },
+		func(c *Config) string { return string(*field(c)) },
 	}
 }
 

@@ -25,7 +25,9 @@ func TestTheReferencePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(old)
-	for mark, table := range map[string]string{"settings": settingsTable(), "topic settings": topicTable()} {
+	for mark, table := range map[string]string{
+		"settings": settingsTable(), "topic settings": docTable(topic.SettingDocs()), "group settings": docTable(topic.GroupSettingDocs()),
+	} {
 		begin, end := "<!-- "+mark+", written by make generate -->\n", "<!-- end -->\n"
 		before, rest, ok := strings.Cut(text, begin)
 		_, after, ok2 := strings.Cut(rest, end)
@@ -58,10 +60,10 @@ func settingsTable() string {
 	return b.String()
 }
 
-func topicTable() string {
+func docTable(docs []topic.SettingDoc) string {
 	var b strings.Builder
 	b.WriteString("| setting | default | takes | meaning |\n|---|---|---|---|\n")
-	for _, d := range topic.SettingDocs() {
+	for _, d := range docs {
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", d.Name, d.Default, d.Takes, d.Meaning)
 	}
 	return b.String()

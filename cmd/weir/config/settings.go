@@ -88,6 +88,14 @@ var table = []setting{
 	whole("topics.max_partitions", "most partitions of one topic", func(c *Config) *int { return &c.Broker.MaxTopicPartitions }),
 	whole("topics.max_per_principal", "most topics that one principal may have", func(c *Config) *int { return &c.Broker.MaxTopics }),
 
+	duration("groups.max_poll_interval", "a group's member over REST that makes no call for this long has left; a group may have its own", func(c *Config) *time.Duration { return &c.Broker.Groups.MaxPollInterval }),
+	duration("groups.session_timeout", "a member over a connection that gives no sign of life for this long has left; a group may have its own", func(c *Config) *time.Duration { return &c.Broker.Groups.Session }),
+	duration("groups.rejoin_grace", "a member whose connection is closed keeps its partitions for this long; a group may have its own", func(c *Config) *time.Duration { return &c.Broker.Groups.RejoinGrace }),
+	choice("groups.assignor", "who reads what in a group that says nothing else", func(c *Config) *topic.Assignor { return &c.Broker.Groups.Assignor }, "sticky", "uniform", "range"),
+	duration("groups.offsets_retention", "how long the position of a group without members is kept", func(c *Config) *time.Duration { return &c.Broker.GroupOffsetsRetention }),
+	whole("groups.max", "most consumer groups that this node coordinates", func(c *Config) *int { return &c.Broker.MaxGroups }),
+	whole("groups.max_members", "most members of one group", func(c *Config) *int { return &c.Broker.MaxGroupMembers }),
+
 	duration("idempotency.window", "how long the retry of a request with an Idempotency-Key is recognised", func(c *Config) *time.Duration { return &c.Broker.IdempotencyWindow }),
 	whole("idempotency.max_keys", "most keys that this node keeps, the oldest leave first", func(c *Config) *int { return &c.Broker.IdempotencyKeys }),
 
