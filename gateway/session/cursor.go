@@ -9,6 +9,3 @@ func ParseCursor(s string) (From, error) {
 	c, err := topic.ParseCursor(s)
 	return From{Kind: Cursor, Cursor: c}, err
 }
-
-// appendCursor appends the text of a cursor.
-func appendCursor(dst []byte, c *topic.Cursor) []byte { return c.Append(dst) }

@@ -92,7 +92,7 @@ func (r *Reader) hold(ctx context.Context, p *part, limit Limit, page *Page) (bo
 		r.ahead = min(max(pieceBytes, limit.Records*guessedRecord), fetchBytes)
 		one, owned, err := r.read(ctx, p, bounds, max(pieceBytes, min(limit.Bytes-page.Bytes, mostPiece)))
 		if err != nil {
-			return false, r.outOfRange(p, err)
+			return false, r.misplaced(ctx, p, err)
 		}
 		if len(r.notices) > 0 {
 			return false, nil
@@ -224,10 +224,15 @@ func (r *Reader) outOfRange(p *part, err error) error {
 	if r.onGap == GapLatest {
 		to = out.Bounds.HighWatermark
 	}
+	r.skip(p, out, to)
+	return nil
+}
+
+// skip goes on at an offset that is there, in place of one that is not.
+func (r *Reader) skip(p *part, out *topic.RangeError, to topic.Offset) {
 	r.chunk.close()
 	r.announce(p, p.next, to, out.Reason)
 	p.leader = out.Bounds.LeaderEpoch
-	return nil
 }
 
 // announce moves a part over a gap.

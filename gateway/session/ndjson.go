@@ -41,7 +41,7 @@ func (NDJSON) heartbeat(dst []byte) []byte { return append(dst, '\n') }
 
 func (NDJSON) end(dst []byte, r *Reader) []byte {
 	dst = append(dst, `{"end":true,"cursor":"`...)
-	dst = appendCursor(dst, r.Cursor())
+	dst = r.appendCursor(dst)
 	return append(dst, "\"}\n"...)
 }
 
@@ -50,7 +50,7 @@ func (NDJSON) failure(dst []byte, r *Reader, err error) []byte {
 	dst = append(dst, `{"error":`...)
 	dst = p.AppendShort(dst)
 	dst = append(dst, `,"cursor":"`...)
-	dst = appendCursor(dst, r.Cursor())
+	dst = r.appendCursor(dst)
 	return append(dst, "\"}\n"...)
 }
 

@@ -96,6 +96,6 @@ func appendOK(dst, id []byte, s *subscription) []byte {
 	dst, at := beginFrame(dst)
 	dst = s.openReply(dst, id, "ok")
 	dst = append(dst, `,"cursor":"`...)
-	dst = appendCursor(dst, s.reader.Cursor())
+	dst = s.reader.appendCursor(dst)
 	return endFrame(append(dst, `"}`...), at, frameText)
 }

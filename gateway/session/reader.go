@@ -34,7 +34,8 @@ type Reader struct {
 	parts   []*part
 	turn    int          // of parts: whose turn it is, so that none starves another
 	until   bool         // the reader ends; see Spec.UntilEnd
-	cursor  topic.Cursor // behind what was passed
+	cursor  topic.Cursor // behind what was passed; not of a group's reader
+	group   *grouped     // of a group's reader; else nil
 	notices []Notice     // not yet given
 
 	chunk chunk  // what was fetched for one part and is not all encoded
@@ -75,6 +76,8 @@ type part struct {
 	leader topic.Epoch  // under which next and last are known to lie in the log; NoEpoch: not known
 	place  int          // in its topic's Parts of Reader.cursor
 	stop   func()       // of Listen
+
+	assigned topic.GroupEpoch // of a group's reader: when the partition was assigned
 }
 
 // pieceBytes is how much of a log is encoded at a time.
@@ -191,16 +194,24 @@ const topicPartitionsSlack = 10_000
 
 // Passed moves the cursor behind the first n records of a run, and behind the run's end when n is all.
 func (r *Reader) Passed(run *Run, n int) {
-	p := run.part
-	at := &r.cursor.Topics[p.topic.place].Parts[p.place]
 	switch {
 	case n < run.Len():
-		at.Next, at.LastEpoch = run.piece.offset(run.from+n-1)+1, run.piece.epoch
+		r.moved(run.part, run.piece.offset(run.from+n-1)+1, run.piece.epoch)
 	case run.to < run.piece.len():
-		at.Next, at.LastEpoch = run.next, run.piece.epoch
+		r.moved(run.part, run.next, run.piece.epoch)
 	default:
-		at.Next, at.LastEpoch = run.next, run.piece.last
+		r.moved(run.part, run.next, run.piece.last)
 	}
+}
+
+// moved sets the cursor's position in a part.
+func (r *Reader) moved(p *part, next topic.Offset, last topic.Epoch) {
+	if r.group != nil {
+		r.group.cursor.Advance(p.ref, next, last, p.assigned)
+		return
+	}
+	at := &r.cursor.Topics[p.topic.place].Parts[p.place]
+	at.Next, at.LastEpoch = next, last
 }
 
 // PassedAll moves the cursor behind a page.
@@ -210,8 +221,17 @@ func (r *Reader) PassedAll(page *Page) {
 	}
 }
 
-// Cursor is where a reader goes on that has had everything passed. It is valid until the next call of a method.
+// Cursor is where a reader goes on that has had everything passed. It is valid until the next call of a
+// method. A group's reader has a [Reader.GroupCursor] instead.
 func (r *Reader) Cursor() *topic.Cursor { return &r.cursor }
+
+// appendCursor appends the text of the reader's cursor, of whichever kind it is.
+func (r *Reader) appendCursor(dst []byte) []byte {
+	if r.group != nil {
+		return r.group.cursor.Append(dst)
+	}
+	return r.cursor.Append(dst)
+}
 
 // Gone gives an error that says that a topic is not there the name that its reader knows: the log was
 // asked for an id. Every other error, and nil, stays what it is.
@@ -236,11 +256,11 @@ func (r *Reader) Partitions() int { return len(r.parts) }
 func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 	page := &r.page
 	page.reset(r.held.piece)
-	if err := r.follow(); err != nil {
+	trouble, err := r.follow()
+	if err != nil {
 		return nil, err
 	}
 	r.check()
-	var trouble error
 	ended := 0
 	for range len(r.parts) {
 		if len(r.notices) > 0 || page.full(limit) {
@@ -250,6 +270,8 @@ func (r *Reader) Next(ctx context.Context, limit Limit) (*Page, error) {
 		switch {
 		case err != nil && fault.KindOf(err).Retryable():
 			trouble = err
+		case r.group != nil && fault.Is(err, fault.NoTopic):
+			trouble = errDeleted // the next call sets the part aside, and its group will have heard of it
 		case err != nil && page.Records == 0:
 			return nil, err
 		case err != nil:
@@ -294,8 +316,7 @@ func (r *Reader) check() {
 func (r *Reader) notify(page *Page) {
 	for _, n := range r.notices {
 		if g := n.Gap; g != nil {
-			at := &r.cursor.Topics[g.part.topic.place].Parts[g.part.place]
-			at.Next, at.LastEpoch = g.To, topic.NoEpoch
+			r.moved(g.part, g.To, topic.NoEpoch)
 		}
 		page.Notices = append(page.Notices, n)
 	}
@@ -310,9 +331,17 @@ func (r *Reader) done() bool {
 	return !slices.ContainsFunc(r.parts, func(p *part) bool { return p.until == topic.NoOffset || p.next < p.until })
 }
 
-// follow looks at the topics for changes: one that is gone ends the reader, partitions that were added
-// are read from their beginning.
-func (r *Reader) follow() error {
+// follow looks at the topics for changes. What cannot be read for now is the trouble, an err ends the reader.
+func (r *Reader) follow() (trouble, err error) {
+	if r.group != nil {
+		return r.followGroup()
+	}
+	return nil, r.followTopics()
+}
+
+// followTopics looks at topics that are read for their own sake: one that is gone ends the reader,
+// partitions that were added are read from their beginning.
+func (r *Reader) followTopics() error {
 	for _, f := range r.topics {
 		d, err := r.log.TopicByID(f.id)
 		if err != nil {

@@ -19,14 +19,14 @@ func (SSE) hello(dst []byte, r *Reader) []byte {
 	dst = append(dst, "retry: 2000\nevent: ready\n"...)
 	dst = appendID(dst, r)
 	dst = append(dst, `data: {"cursor":"`...)
-	dst = appendCursor(dst, r.Cursor())
+	dst = r.appendCursor(dst)
 	return append(dst, "\"}\n\n"...)
 }
 
 // appendID writes the line that a browser sends back as Last-Event-ID.
 func appendID(dst []byte, r *Reader) []byte {
 	dst = append(dst, "id: "...)
-	dst = appendCursor(dst, r.Cursor())
+	dst = r.appendCursor(dst)
 	return append(dst, '\n')
 }
 
@@ -66,7 +66,7 @@ func (SSE) heartbeat(dst []byte) []byte { return append(dst, ":\n\n"...) }
 
 func (SSE) end(dst []byte, r *Reader) []byte {
 	dst = append(dst, `event: end`+"\n"+`data: {"cursor":"`...)
-	dst = appendCursor(dst, r.Cursor())
+	dst = r.appendCursor(dst)
 	return append(dst, "\"}\n\n"...)
 }
 

@@ -81,7 +81,7 @@ func (s *subscription) append(dst []byte, page *Page) []byte {
 	s.reader.PassedAll(page)
 	dst, at = beginFrame(dst)
 	dst = append(dst, s.head...)
-	dst = appendCursor(dst, s.reader.Cursor())
+	dst = s.reader.appendCursor(dst)
 	dst = append(dst, `","records":[`...)
 	for i := range page.Runs {
 		dst = append(dst, page.Runs[i].Bytes()...)
