@@ -171,7 +171,8 @@ type GroupTurn struct {
 	// Waiting are the partitions that are to be this member's as soon as others have given them up.
 	Waiting      []GroupWaiting
 	NotCommitted []NotCommitted
-	Start        GroupStart // of the group, for an offset that is out of range
+	Start        GroupStart    // of the group, for an offset that is out of range
+	Session      time.Duration // of a connected member, so that its door asks for signs of life in time; 0: not known
 
 	// Turn is this poll's number. Changed is closed when its answer is out of date: the assignment or a
 	// position in it has changed, another poll has taken its place, or the member is gone. Call again
