@@ -33,7 +33,7 @@ type peer struct {
 	subs     []*subscription
 	turn     int       // of subs: whose turn it is
 	pinging  bool      // a ping is in what is about to be written
-	pinged   time.Time // when the ping was sent that is not answered yet; zero: none
+	pinged   time.Time // when the write began of the ping that is not answered yet; zero: none
 	stopped  bool      // done is closed
 	retrying atomic.Bool
 }
@@ -246,16 +246,18 @@ func (p *peer) tick(dst []byte) (_ []byte, alive bool) {
 	}
 }
 
-// flush writes what was put together. The time for an answer to a ping counts from when it has left.
+// flush writes what was put together. The time for an answer to a ping counts from when it has left; the
+// answer may be here before the write has returned.
 func (p *peer) flush(buf *buffer) error {
 	p.sent.Add(float64(len(buf.b)))
+	begun := time.Now()
 	err := p.socket.write(buf.b)
 	buf.b = buf.b[:0]
 	if fault.Is(err, fault.Timeout) {
 		p.hub.metrics.cut.WithLabelValues("write_timeout").Inc()
 	}
 	if p.pinging && err == nil {
-		p.pinging, p.pinged = false, time.Now()
+		p.pinging, p.pinged = false, begun
 		p.wake(p.hub.cfg.PongWithin)
 	}
 	return err
