@@ -28,6 +28,7 @@ var rooms = map[string][]string{
 	// The rules, apart from all I/O.
 	"broker/replica": {"internal/fault", "topic"},
 	"broker/cluster": {"internal/fault", "topic"},
+	"broker/group":   {"internal/fault", "topic"},
 
 	"broker/cluster/quorum": {"internal/fault", "internal/run", "topic", "broker/cluster"},
 	"broker": {
