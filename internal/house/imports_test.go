@@ -13,11 +13,12 @@ import (
 // No door imports broker: each names the few methods that it needs, and cmd hands in the node. That is
 // also where another engine would go in.
 var rooms = map[string][]string{
-	".":              {},
-	"internal/fault": {},
-	"internal/house": {},
-	"internal/run":   {},
-	"web":            {},
+	".":                 {},
+	"internal/boltfile": {},
+	"internal/fault":    {},
+	"internal/house":    {},
+	"internal/run":      {},
+	"web":               {},
 
 	"topic":       {"internal/fault"},
 	"topic/batch": {"internal/fault", "topic"},
@@ -30,10 +31,10 @@ var rooms = map[string][]string{
 	"broker/cluster": {"internal/fault", "topic"},
 	"broker/group":   {"internal/fault", "topic"},
 
-	"broker/cluster/quorum": {"internal/fault", "internal/run", "topic", "broker/cluster"},
+	"broker/cluster/quorum": {"internal/boltfile", "internal/fault", "internal/run", "topic", "broker/cluster"},
 	"broker": {
 		"internal/fault", "internal/run", "topic", "topic/batch", "storage", "storage/vfs",
-		"broker/replica", "broker/cluster", "broker/cluster/quorum",
+		"broker/replica", "broker/cluster", "broker/cluster/quorum", "broker/group", "broker/group/view",
 	},
 
 	"gateway/problem":    {"internal/fault", "topic", "gateway/recordjson"},
@@ -73,7 +74,7 @@ var libraries = map[string][]string{
 	"github.com/hashicorp/raft":           {"broker/cluster/quorum"},
 	"github.com/hashicorp/raft-boltdb/v2": {"broker/cluster/quorum"},
 	"github.com/hashicorp/go-hclog":       {"broker/cluster/quorum"},
-	"go.etcd.io/bbolt":                    {"broker/cluster/quorum"},
+	"go.etcd.io/bbolt":                    {"broker/cluster/quorum", "internal/boltfile"},
 
 	"github.com/klauspost/compress": {"topic/batch", "gateway"},
 	"github.com/pierrec/lz4/v4":     {"topic/batch"},

@@ -9,14 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/internal/boltfile"
 	"github.com/weirlog/weir/internal/fault"
 )
 
 // check reads what raft will start from, and refuses where raft would panic, or go on with a hole.
 func (f *files) check(logger *slog.Logger) error {
-	err := guarded(func() error { return f.checkAll(logger) })
-	var damage *damageError
-	if errors.As(err, &damage) {
+	err := boltfile.Guard(func() error { return f.checkAll(logger) })
+	if boltfile.IsDamage(err) {
 		return f.lost(fmt.Errorf("the metadata log is damaged: %w", err))
 	}
 	return err

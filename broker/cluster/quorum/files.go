@@ -8,18 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"github.com/nats-io/nuid"
 	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/weirlog/weir/internal/boltfile"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
@@ -30,7 +26,6 @@ const (
 	newSuffix     = ".new"      // a log that was being made when the process ended: never the only copy of anything
 	damagedSuffix = ".damaged"  // set aside for an operator, never opened again
 	snapshotsKept = 2
-	openTimeout   = time.Second // for the lock of another process
 )
 
 // Keys beside raft's own in the log's file.
@@ -54,7 +49,7 @@ type files struct {
 // openFiles opens the log and the snapshots, or makes them when the directory never had any.
 func openFiles(cfg Config, logger *slog.Logger) (*files, error) {
 	f := &files{dir: cfg.Dir, log: filepath.Join(cfg.Dir, logName)}
-	if err := makeDir(cfg.Dir); err != nil {
+	if err := boltfile.MakeDir(cfg.Dir); err != nil {
 		return nil, err
 	}
 	if err := f.sweep(); err != nil {
@@ -84,7 +79,7 @@ func openFiles(cfg Config, logger *slog.Logger) (*files, error) {
 	if f.bolt, err = f.openLog(); err != nil {
 		return nil, err
 	}
-	if err := guarded(func() error { return f.identify(cfg) }); err != nil {
+	if err := boltfile.Guard(func() error { return f.identify(cfg) }); err != nil {
 		return nil, errors.Join(err, f.bolt.Close())
 	}
 	return f, nil
@@ -153,7 +148,7 @@ func onlyVoter(id raft.ServerID) raft.Configuration {
 // makeLog makes a log aside, lets fill write to it, and renames it into place.
 func (f *files) makeLog(clusterID string, node topic.NodeID, fill func(*raftboltdb.BoltStore) error) error {
 	aside := f.log + newSuffix
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: aside, BoltOptions: boltOptions()})
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: aside, BoltOptions: boltfile.Options()})
 	if err != nil {
 		return err
 	}
@@ -165,40 +160,21 @@ func (f *files) makeLog(clusterID string, node topic.NodeID, fill func(*raftbolt
 	if err := errors.Join(err, bolt.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(aside, f.log); err != nil {
-		return err
-	}
-	return syncDir(f.dir)
+	return boltfile.Rename(aside, f.log)
 }
 
-func boltOptions() *bbolt.Options {
-	return &bbolt.Options{Timeout: openTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
-}
-
-// openLog opens the log for writing after its pages were walked: bbolt panics over a bad page, also in
-// goroutines of its own where nothing can catch it.
+// openLog opens the log for writing after its pages were walked.
 func (f *files) openLog() (*raftboltdb.BoltStore, error) {
-	if err := walk(f.log); err != nil {
+	if err := boltfile.Walk(f.log, walkTables); err != nil {
 		return nil, f.openError(err)
 	}
-	var file *os.File
-	options := boltOptions()
+	options := boltfile.Options()
 	options.ReadOnly = f.inspect
-	options.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		var err error
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
-	}
 	var bolt *raftboltdb.BoltStore
-	err := guarded(func() error {
-		var err error
+	err := boltfile.Opening(options, func(options *bbolt.Options) (err error) {
 		bolt, err = raftboltdb.New(raftboltdb.Options{Path: f.log, BoltOptions: options})
 		return err
 	})
-	var damage *damageError
-	if errors.As(err, &damage) && file != nil {
-		err = errors.Join(err, file.Close()) // with its lock
-	}
 	if err != nil {
 		return nil, f.openError(err)
 	}
@@ -207,11 +183,10 @@ func (f *files) openLog() (*raftboltdb.BoltStore, error) {
 
 // openError sets a damaged log aside; other troubles leave it where it is.
 func (f *files) openError(err error) error {
-	var damage *damageError
 	switch {
-	case errors.Is(err, bbolterrors.ErrTimeout):
+	case errors.Is(err, boltfile.ErrLocked):
 		return fault.Newf("quorum.Open", fault.Internal, f.log, "another process has the metadata log open")
-	case !errors.As(err, &damage):
+	case !boltfile.IsDamage(err):
 		return fault.New("quorum.Open", fault.Internal, f.log, err)
 	}
 	if f.inspect {
@@ -239,120 +214,30 @@ func setAside(path string) (string, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
-		if err := os.Rename(path, aside); err != nil {
-			return "", err
-		}
-		return aside, syncDir(dir)
+		return aside, boltfile.Rename(path, aside)
 	}
 }
 
-// damageError says that the bytes of the log are bad, as opposed to a disk that could not be read.
-type damageError struct{ err error }
-
-func (e *damageError) Error() string { return e.err.Error() }
-func (e *damageError) Unwrap() error { return e.err }
-
-func damaged(format string, args ...any) error {
-	return &damageError{fmt.Errorf(format, args...)}
-}
-
-// guarded calls f and turns a panic, and a fault on mapped memory, into damage.
-func guarded(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if v := recover(); v != nil {
-			err = damaged("%v", v)
-		}
-	}()
-	err = f()
-	for _, bad := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrVersionMismatch, bbolterrors.ErrChecksum, bbolterrors.ErrInvalidMapping} {
-		if errors.Is(err, bad) {
-			return &damageError{err}
-		}
-	}
-	return err
-}
-
-// walk reads the whole file without writing to it.
-func walk(path string) (err error) {
-	options := boltOptions()
-	options.ReadOnly = true
-	var file *os.File
-	options.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		var err error
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Size() == 0 {
-		return damaged("the file is empty")
-	}
-	err = guarded(func() error {
-		db, err := bbolt.Open(path, 0o600, options)
-		if err != nil {
-			if strings.Contains(err.Error(), "file size too small") {
-				return &damageError{err}
-			}
-			return err
-		}
-		err = db.View(func(tx *bbolt.Tx) error {
-			if tx.Size() > info.Size() {
-				return damaged("the file has %d bytes of %d", info.Size(), tx.Size())
-			}
-			return errors.Join(walkLog(tx.Bucket([]byte("logs"))), walkRows(tx.Bucket([]byte("conf"))))
-		})
-		return errors.Join(err, db.Close())
-	})
-	var damage *damageError
-	if errors.As(err, &damage) && file != nil {
-		_ = file.Close() // when a panic left it open; the damage is what matters
-	}
-	return err
+// walkTables reads the tables of a log whose pages are sound.
+func walkTables(tx *bbolt.Tx) error {
+	anything := func(_, _ []byte) error { return nil }
+	return errors.Join(walkLog(tx.Bucket([]byte("logs"))), boltfile.Rows(tx.Bucket([]byte("conf")), anything))
 }
 
 // walkLog checks that the log's entries follow each other.
 func walkLog(bucket *bbolt.Bucket) error {
 	var last uint64
-	return eachRow(bucket, func(key, _ []byte) error {
+	return boltfile.Rows(bucket, func(key, _ []byte) error {
 		if len(key) != 8 {
-			return damaged("an entry of the log has a key of %d bytes", len(key))
+			return boltfile.Damaged("an entry of the log has a key of %d bytes", len(key))
 		}
 		index := binary.BigEndian.Uint64(key)
 		if last != 0 && index != last+1 {
-			return damaged("entry %d of the log follows entry %d", index, last)
+			return boltfile.Damaged("entry %d of the log follows entry %d", index, last)
 		}
 		last = index
 		return nil
 	})
-}
-
-func walkRows(bucket *bbolt.Bucket) error {
-	last := ""
-	return eachRow(bucket, func(key, _ []byte) error {
-		if last != "" && string(key) <= last {
-			return damaged("the keys of a page are out of order")
-		}
-		last = string(key)
-		return nil
-	})
-}
-
-func eachRow(bucket *bbolt.Bucket, row func(key, value []byte) error) error {
-	if bucket == nil {
-		return damaged("a table is missing in the file")
-	}
-	var sum byte
-	err := bucket.ForEach(func(key, value []byte) error {
-		for _, b := range value {
-			sum ^= b // touches every page, so that a missing one shows here
-		}
-		return row(key, value)
-	})
-	runtime.KeepAlive(sum)
-	return err
 }
 
 // identify checks whose log this is.
@@ -373,26 +258,4 @@ func (f *files) identify(cfg Config) error {
 		return fault.Newf("quorum.Open", fault.Validation, f.log, "the metadata log is of node %d, this is node %d", node, cfg.Node)
 	}
 	return nil
-}
-
-// makeDir makes a directory that is still there after a power cut.
-func makeDir(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(dir))
-}
-
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there, renames are durable by themselves
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -14,6 +14,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/internal/boltfile"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
@@ -137,7 +138,7 @@ func (r *Rebuilding) readAll(f *files) (was remains, err error) {
 		return remains{trouble: err}, nil
 	}
 	defer func() { err = errors.Join(err, f.bolt.Close()) }()
-	trouble := guarded(func() error { return f.identify(Config{Node: r.Node, ClusterID: r.ClusterID}) })
+	trouble := boltfile.Guard(func() error { return f.identify(Config{Node: r.Node, ClusterID: r.ClusterID}) })
 	if trouble == nil {
 		trouble = f.check(r.Logger)
 	}
@@ -145,7 +146,7 @@ func (r *Rebuilding) readAll(f *files) (was remains, err error) {
 		return remains{trouble: trouble}, nil
 	}
 	was = remains{source: "the whole log"}
-	was.trouble = guarded(func() (err error) {
+	was.trouble = boltfile.Guard(func() (err error) {
 		was.state, was.term, err = f.replay(r.Logger)
 		return err
 	})
@@ -219,7 +220,7 @@ func (r *Rebuilding) readSnapshot(f *files) (remains, error) {
 
 // write makes a directory with one snapshot and an empty log behind it.
 func (r *Rebuilding) write(dir string, state *cluster.State, term uint64) error {
-	if err := makeDir(dir); err != nil {
+	if err := boltfile.MakeDir(dir); err != nil {
 		return err
 	}
 	f := &files{dir: dir, log: filepath.Join(dir, logName)}
@@ -252,10 +253,7 @@ func (r *Rebuilding) swap(made string) (aside string, err error) {
 	case err != nil:
 		return "", err
 	}
-	if err := os.Rename(made, r.Dir); err != nil {
-		return aside, err
-	}
-	return aside, syncDir(filepath.Dir(r.Dir))
+	return aside, boltfile.Rename(made, r.Dir)
 }
 
 // asides returns the directory that was set aside last, "" for none, and the name for the next.

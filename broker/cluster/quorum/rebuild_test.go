@@ -13,6 +13,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/internal/boltfile"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
@@ -116,7 +117,7 @@ func TestDamagedMetadataIsMadeAnew(t *testing.T) {
 			return os.WriteFile(filepath.Join(dir, logName), []byte(strings.Repeat("junk", 9000)), 0o600)
 		}, "snapshot", []topic.Name{"round-1"}, false},
 		"a damaged command": {func(dir string) error {
-			bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltOptions()})
+			bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltfile.Options()})
 			if err != nil {
 				return err
 			}
@@ -194,7 +195,7 @@ func TestARebuildThatIsRefusedChangesNothing(t *testing.T) {
 			return errors.Join(os.RemoveAll(filepath.Join(dir, snapshotsDir)), os.Truncate(filepath.Join(dir, logName), 0))
 		}, Rebuilding{Node: 1, ClusterID: clusterID}, "neither"},
 		"a later program's": {func(dir string) error {
-			bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltOptions()})
+			bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltfile.Options()})
 			if err != nil {
 				return err
 			}

@@ -18,6 +18,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/internal/boltfile"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
@@ -291,7 +292,7 @@ func TestADamagedSnapshotIsSetAsideWhileTheLogReachesFarEnough(t *testing.T) {
 // rewrite changes a copy's log through its store.
 func rewrite(t *testing.T, dir string, change func(*raftboltdb.BoltStore) error) {
 	t.Helper()
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltOptions()})
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, logName), BoltOptions: boltfile.Options()})
 	if err != nil {
 		t.Fatal(err)
 	}
