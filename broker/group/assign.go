@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"slices"
@@ -54,7 +55,7 @@ const nobody = -1
 // nothing depends on the order of a map.
 type plan struct {
 	members []subscriber // by name
-	topics  []subscribed // by name
+	topics  []subscribed // by name and id
 	first   []int        // by topic: the number of its partition 0
 	classes []class
 	classOf []int   // by member
@@ -86,7 +87,9 @@ func newPlan(members []subscriber, topics []subscribed) *plan {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(topics[a].Name, topics[b].Name) })
+	slices.SortFunc(order, func(a, b int) int { // a topic that was made again is another one
+		return cmp.Or(cmp.Compare(topics[a].Name, topics[b].Name), bytes.Compare(topics[a].ID[:], topics[b].ID[:]))
+	})
 	place := make([]int, len(topics))
 	for t, i := range order {
 		place[i] = t

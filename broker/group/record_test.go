@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -63,6 +64,14 @@ func samples() []sample {
 			{Ref: at(orders, 0), Assigned: 9},
 			{Ref: at(orders, 1), Assigned: 300},
 			{Ref: at(orders, 5), Assigned: 9, Leaving: 12},
+			{Ref: at(returns, 0), Assigned: 10},
+		},
+	})
+	add("member at the limits", recordKey{Kind: memberKind, Member: topic.MemberName(strings.Repeat("m", topic.MaxNameBytes))}, &memberRecord{
+		Epoch: math.MaxInt64, Since: math.MaxInt64, Also: math.MaxInt64, Node: math.MaxInt32, JoinedAt: math.MinInt64,
+		Subscription: topic.Subscription{Topics: []topic.Name{"a"}},
+		Assignment: []heldPartition{
+			{Ref: at(orders, math.MaxInt32), Assigned: math.MaxInt64},
 			{Ref: at(returns, math.MaxInt32), Assigned: math.MaxInt64, Leaving: math.MaxInt64},
 		},
 	})
@@ -131,6 +140,33 @@ func TestRecordsKeepTheirBytes(t *testing.T) {
 	}
 	compareGolden(t, "testdata/records.golden", golden.String(),
 		"Written logs must stay readable: take the next version and keep reading the old one.")
+}
+
+// TestThePageShowsTheseBytes compares the examples of docs/group-records.md.
+func TestThePageShowsTheseBytes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/group-records.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for i, block := range strings.Split(string(page), "```") {
+		if text, hexadecimal := strings.CutPrefix(block, "hex\n"); i%2 == 1 && hexadecimal {
+			var bytes strings.Builder
+			for line := range strings.Lines(text) {
+				digits, _, _ := strings.Cut(line, "#")
+				bytes.WriteString(strings.Join(strings.Fields(digits), ""))
+			}
+			shown = append(shown, bytes.String())
+		}
+	}
+	all := samples()
+	of := func(name string) string {
+		at := slices.IndexFunc(all, func(s sample) bool { return s.name == name })
+		return fmt.Sprintf("%x%x", all[at].record.Key, all[at].record.Value)
+	}
+	if want := []string{of("group"), of("member"), of("topic"), of("offset")}; !slices.Equal(shown, want) {
+		t.Errorf("the page shows\n%s\nand the bytes are\n%s", strings.Join(shown, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // TestDamagedRecordsAreAnError changes each byte, cuts at each length and appends one.

@@ -287,7 +287,7 @@ func readAssignment(r *reader) []heldPartition {
 	var held []heldPartition
 	var last topic.ID
 	for i := range r.count(len(topic.ID{}) + 3) {
-		id := topic.ID(r.id())
+		id := r.id()
 		if i > 0 && compareRef(topic.Ref{ID: id}, topic.Ref{ID: last}) <= 0 {
 			r.fail(errOrder)
 		}
