@@ -144,7 +144,7 @@ type member struct {
 
 	// The session: never recorded.
 	seen    time.Time // the last sign of life
-	closed  time.Time // when its connection was closed; zero: it was not
+	closed  time.Time // when its connection was closed, or its waiting poll given up; zero: it was not
 	waiting bool      // a poll of it waits
 	at      topic.NodeID
 

@@ -10,7 +10,15 @@ import (
 // deadline is when a member's session ends; false: not while its poll waits.
 func (g *Group) deadline(m *member) (time.Time, bool) {
 	if m.kind == topic.PollingMember {
-		return m.seen.Add(g.settings.MaxPollInterval), !m.waiting
+		end := m.seen.Add(g.settings.MaxPollInterval)
+		if !m.closed.IsZero() {
+			// A poll may wait for longer than the interval. A proxy that cut it short has not ended the session:
+			// its caller has the time to come again.
+			if grace := m.closed.Add(min(g.settings.RejoinGrace, g.settings.MaxPollInterval)); grace.After(end) {
+				end = grace
+			}
+		}
+		return end, !m.waiting
 	}
 	end := m.seen.Add(g.settings.Session)
 	if !m.closed.IsZero() {
@@ -105,17 +113,17 @@ func (g *Group) Alive(name topic.MemberName, epoch topic.GroupEpoch, now time.Ti
 }
 
 // EndPoll says that the member's poll waits no longer. While it waits, from the Poll that was no heartbeat
-// on, the session of a polling member does not end. With alive it begins anew now, else it has gone on
-// since the last call: the caller hung up. The poll of a member that another poll has taken the place of
-// is not to be ended, the other one waits.
+// on, the session of a polling member does not end. With alive it begins anew now, else the caller hung up:
+// the session has gone on since the last call, and ends no sooner than the grace from now. A poll whose
+// place another one has taken is not to be ended, the other one waits.
 func (g *Group) EndPoll(name topic.MemberName, alive bool, now time.Time) {
 	m := g.members[name]
 	if m == nil || !m.waiting {
 		return
 	}
 	m.waiting = false
-	if alive {
-		m.seen = now
+	if m.closed = now; alive {
+		m.seen, m.closed = now, time.Time{}
 	}
 	g.mindMember(m)
 }
