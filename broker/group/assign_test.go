@@ -356,7 +356,7 @@ func large(seed uint64, shapes int) problem {
 
 // TestAssignOfAThousandMembers logs how long large problems take, without a limit: machines differ.
 func TestAssignOfAThousandMembers(t *testing.T) {
-	for _, shapes := range []int{1, 10, 1000} {
+	for _, shapes := range []int{1, 10, 100} {
 		p := large(1, shapes)
 		timed := func(what string) {
 			began := time.Now()
