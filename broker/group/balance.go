@@ -80,7 +80,7 @@ func (g *Group) aim() {
 // to whom it goes, so that a second change does not send it back and forth.
 func (p *part) owner() *member {
 	owner := p.holder
-	if p.leaving != topic.NoGroupEpoch {
+	if owner == nil || p.leaving != topic.NoGroupEpoch {
 		owner = p.target
 	}
 	if owner != nil && owner.gone {

@@ -104,6 +104,7 @@ func (g *Group) Seek(to []Position, w World, now time.Time) ([]Record, error) {
 	g.enter(now)
 	g.create()
 	epoch := g.raise()
+	g.survey(w) // a topic may have partitions of which the group has not heard
 	for _, s := range to {
 		name, partitions, _ := w.TopicByID(s.Ref.ID)
 		t := g.topic(s.Ref.ID, name)
