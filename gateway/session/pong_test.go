@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fasthttp/websocket"
@@ -45,5 +46,9 @@ func TestPongBeforeTheWriteReturns(t *testing.T) {
 			t.Errorf("cut after %v, %d pings were sent, want 4 of which 3 are answered", time.Since(begun), pings)
 		}
 		closeBoth(c)
+		synctest.Wait()
+		if h.Live() != 0 {
+			t.Error("the session goes on after it was cut")
+		}
 	})
 }
