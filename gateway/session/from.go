@@ -65,6 +65,22 @@ func badFrom(s string) error {
 		"position %q: must be earliest, latest, ts:<milliseconds since 1970, or RFC 3339>, -<n> for the last n, or a cursor", s)
 }
 
+// ParseStart reads where a group begins: earliest, latest or ts:<ms or RFC 3339>. Empty text is earliest.
+func ParseStart(s string) (topic.GroupStart, error) {
+	from, err := ParseFrom(s)
+	switch {
+	case err == nil && from.Kind == Earliest:
+		return topic.GroupStart{Kind: topic.AtEarliest}, nil
+	case err == nil && from.Kind == Latest:
+		return topic.GroupStart{Kind: topic.AtLatest}, nil
+	case err == nil && from.Kind == Time:
+		return topic.GroupStart{Kind: topic.AtTime, Time: from.Time}, nil
+	default:
+		return topic.GroupStart{}, fault.Newf("session.ParseStart", fault.Validation, nil,
+			"start must be earliest, latest or ts:<milliseconds since 1970, or RFC 3339>")
+	}
+}
+
 // OnGap says how a reader goes on where records that it should read are not there any more.
 type OnGap int8
 

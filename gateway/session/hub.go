@@ -21,6 +21,7 @@ import (
 type Deps struct {
 	Log        Log
 	Producer   Producer
+	Groups     Groups                // nil: there are no consumer groups here
 	NodeID     topic.NodeID          // in the hello of a WebSocket
 	Logger     *slog.Logger          // nil: no logs
 	Registerer prometheus.Registerer // nil: no metrics
@@ -32,6 +33,7 @@ type Hub struct {
 	cfg      Config
 	log      Log
 	producer Producer
+	groups   Groups
 	nodeID   topic.NodeID
 	logger   *slog.Logger
 	metrics  *metrics
@@ -65,7 +67,7 @@ func NewHub(cfg Config, deps Deps) (*Hub, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Hub{
-		cfg: cfg, log: deps.Log, producer: deps.Producer, nodeID: deps.NodeID, logger: logger, metrics: m,
+		cfg: cfg, log: deps.Log, producer: deps.Producer, groups: deps.Groups, nodeID: deps.NodeID, logger: logger, metrics: m,
 		cache: newCache(cfg.CacheBytes, m), live: map[*session]struct{}{},
 	}
 	h.tails = tails{hub: h, by: map[topic.Ref]*tail{}}

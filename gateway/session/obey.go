@@ -32,19 +32,28 @@ func (p *peer) do(dst []byte, c *command) []byte {
 		return p.subscribe(dst, c)
 	}
 	i := slices.IndexFunc(p.subs, func(s *subscription) bool { return s.name == c.sub })
-	if i < 0 {
+	if i < 0 || p.subs[i].group != nil && p.subs[i].group.parting {
 		return refuse(dst, c, fault.Newf("session.Op", fault.NotFound, nil, "there is no subscription %s", short(c.sub)))
 	}
 	s := p.subs[i]
 	switch c.op {
 	case "unsubscribe":
+		if s.group != nil {
+			s.unjoin(c.id)
+			return dst
+		}
 		s.reader.Close()
 		p.subs = slices.Delete(p.subs, i, i+1)
 	case "pause":
 		s.paused = true
 	case "resume":
 		s.paused, s.caught = false, false
+	case "ack":
+		return p.ack(dst, s, c)
 	case "seek":
+		if s.group != nil {
+			return refuse(dst, c, invalid("where a group goes on is moved with POST /v1/groups/{group}/seek"))
+		}
 		if err := s.reader.Seek(p.hub.ctx, c.spec.From); err != nil {
 			return refuse(dst, c, err)
 		}
@@ -65,6 +74,9 @@ func (p *peer) subscribe(dst []byte, c *command) []byte {
 	}
 	if len(p.subs) >= p.hub.cfg.MaxSubscriptions {
 		return refuse(dst, c, fault.Newf("session.Op", fault.Limit, nil, "one connection may have %d subscriptions", p.hub.cfg.MaxSubscriptions))
+	}
+	if c.join != nil {
+		return p.join(dst, c)
 	}
 	r, err := p.hub.Open(p.hub.ctx, c.spec)
 	if err != nil {

@@ -22,6 +22,8 @@ type opFrame struct {
 	topic, topics, partitions         []byte
 	from, to, credit, onGap, format   []byte
 	records, bytes, key, acks, millis []byte
+	group, memberName, prefix         []byte
+	pattern, ack, start, cursor       []byte
 }
 
 // The longest names that a client may choose.
@@ -110,6 +112,20 @@ func (f *opFrame) member(name string) *[]byte {
 		return &f.acks
 	case "timeout_ms":
 		return &f.millis
+	case "group":
+		return &f.group
+	case "member":
+		return &f.memberName
+	case "topic_prefix":
+		return &f.prefix
+	case "topic_pattern":
+		return &f.pattern
+	case "ack":
+		return &f.ack
+	case "start":
+		return &f.start
+	case "cursor":
+		return &f.cursor
 	default:
 		return nil
 	}
@@ -139,8 +155,10 @@ type command struct {
 	op     string
 	sub    string
 	spec   Spec
-	credit *credit // of subscribe and credit
-	err    error   // what is wrong with it; nothing else is to be done then
+	join   *Join             // of subscribe with a group, in place of spec
+	cursor topic.GroupCursor // of ack
+	credit *credit           // of subscribe and credit
+	err    error             // what is wrong with it; nothing else is to be done then
 }
 
 // credit is how much a client is ready to take.
@@ -171,6 +189,8 @@ func (f *opFrame) command() *command {
 	switch c.op {
 	case "subscribe":
 		c.err = f.readSubscribe(c)
+	case "ack":
+		c.err = f.readAck(c)
 	case "seek":
 		c.spec.From, c.err = readFrom(f.to, "to")
 		if c.err == nil && !given(f.to) {
@@ -184,7 +204,7 @@ func (f *opFrame) command() *command {
 	case "auth":
 		c.err = fault.Newf("session.Op", fault.BadRequest, nil, `this node asks nobody who they are; its hello said "auth":"none"`)
 	default:
-		c.err = fault.Newf("session.Op", fault.BadRequest, nil, "op %s is not known; known are credit, pause, ping, produce, resume, seek, subscribe and unsubscribe", short(c.op))
+		c.err = fault.Newf("session.Op", fault.BadRequest, nil, "op %s is not known; known are ack, credit, pause, ping, produce, resume, seek, subscribe and unsubscribe", short(c.op))
 	}
 	if c.err == nil && c.sub == "" && c.op != "ping" && c.op != opProduce {
 		c.err = invalid("sub is required")
@@ -211,26 +231,18 @@ func (f *opFrame) readID(c *command) error {
 }
 
 func (f *opFrame) readSubscribe(c *command) error {
-	var names []string
-	if err := read(f.topics, "topics", &names, "a list of strings"); err != nil {
+	if given(f.group) {
+		return f.readJoin(c)
+	}
+	if err := f.groupless(); err != nil {
 		return err
 	}
-	if given(f.topic) {
-		var one string
-		if err := read(f.topic, "topic", &one, "a string"); err != nil {
-			return err
-		}
-		names = append(names, one)
+	var err error
+	if c.spec.Topics, err = f.readTopics(); err != nil {
+		return err
 	}
-	if len(names) == 0 {
+	if len(c.spec.Topics) == 0 {
 		return invalid("topic is required")
-	}
-	for _, n := range names {
-		name, err := topic.ParseName(n)
-		if err != nil {
-			return err
-		}
-		c.spec.Topics = append(c.spec.Topics, name)
 	}
 	if err := read(f.partitions, "partitions", &c.spec.Partitions, "a list of numbers"); err != nil {
 		return err
@@ -238,34 +250,68 @@ func (f *opFrame) readSubscribe(c *command) error {
 	if c.spec.Partitions != nil && len(c.spec.Partitions) == 0 {
 		return invalid("partitions must name at least one")
 	}
-	var err error
 	if c.spec.From, err = readFrom(f.from, "from"); err != nil {
 		return err
 	}
-	if given(f.credit) {
-		var members struct {
-			Records jsontext.Value `json:"records"`
-			Bytes   jsontext.Value `json:"bytes"`
-		}
-		if err := read(f.credit, "credit", &members, "an object"); err != nil {
-			return err
-		}
-		if c.credit, err = readCredit(members.Records, members.Bytes, plenty); err != nil {
-			return err
-		}
+	if c.credit, err = f.readCredit(); err != nil {
+		return err
 	}
-	var policy, format string
+	var policy string
 	if err := read(f.onGap, "on_gap", &policy, "a string"); err != nil {
 		return err
 	}
 	if c.spec.OnGap, err = ParseOnGap(policy); err != nil {
 		return err
 	}
-	if err := read(f.format, "value_format", &format, "a string"); err != nil {
-		return err
-	}
-	c.spec.Format.Values, err = recordjson.ParseFormat(format)
+	c.spec.Format.Values, err = f.readFormat()
 	return err
+}
+
+// readTopics reads topic and topics, which may both be there.
+func (f *opFrame) readTopics() ([]topic.Name, error) {
+	var words []string
+	if err := read(f.topics, "topics", &words, "a list of strings"); err != nil {
+		return nil, err
+	}
+	if given(f.topic) {
+		var one string
+		if err := read(f.topic, "topic", &one, "a string"); err != nil {
+			return nil, err
+		}
+		words = append(words, one)
+	}
+	var names []topic.Name
+	for _, word := range words {
+		name, err := topic.ParseName(word)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (f *opFrame) readFormat() (recordjson.Format, error) {
+	var word string
+	if err := read(f.format, "value_format", &word, "a string"); err != nil {
+		return 0, err
+	}
+	return recordjson.ParseFormat(word)
+}
+
+// readCredit reads the credit of a subscribe; nil when it has none.
+func (f *opFrame) readCredit() (*credit, error) {
+	if !given(f.credit) {
+		return nil, nil
+	}
+	var members struct {
+		Records jsontext.Value `json:"records"`
+		Bytes   jsontext.Value `json:"bytes"`
+	}
+	if err := read(f.credit, "credit", &members, "an object"); err != nil {
+		return nil, err
+	}
+	return readCredit(members.Records, members.Bytes, plenty)
 }
 
 // readFrom reads a position: a word as in a query, or an object with one member.

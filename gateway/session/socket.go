@@ -16,6 +16,7 @@ import (
 type socket struct {
 	net.Conn
 	patience time.Duration // a write that moves no byte for this long fails
+	moved    func()        // called while a long write goes on, each time that it has; nil: nobody cares
 
 	raw   syscall.RawConn // nil where writes cannot be tried
 	tried attempt         // of the one who writes
@@ -81,6 +82,9 @@ func (s *socket) write(b []byte) error {
 		b, now = b[n:], time.Now()
 		if n > 0 {
 			moved = now
+			if s.moved != nil {
+				s.moved()
+			}
 		}
 		if now.Sub(moved) >= s.patience || s.late(now) {
 			return fault.New("session.write", fault.Timeout, nil, errStalled)

@@ -11,6 +11,7 @@ type subscription struct {
 	reader *Reader
 	manual bool // the client gives credit; otherwise what fits into the window leaves at once
 	credit credit
+	group  *groupSub // nil: the subscription reads for itself
 	paused bool
 	caught bool // caught_up was said
 	ended  bool
@@ -47,7 +48,7 @@ func (s *subscription) add(c credit) {
 // limit is what the subscription may take in one frame; ok false: nothing.
 func (s *subscription) limit(window Limit) (_ Limit, ok bool) {
 	switch {
-	case s.ended || s.paused:
+	case s.ended || s.paused || s.group != nil && (s.group.joining || s.group.parting):
 		return Limit{}, false
 	case !s.manual:
 		return window, true
@@ -63,6 +64,9 @@ func (s *subscription) limit(window Limit) (_ Limit, ok bool) {
 // append appends the frames of a page, and moves cursor and credit on.
 func (s *subscription) append(dst []byte, page *Page) []byte {
 	var at int
+	if s.group != nil && !page.Empty() {
+		s.group.unflushed = true
+	}
 	for i := range page.Notices {
 		dst, at = beginFrame(dst)
 		switch n := &page.Notices[i]; {

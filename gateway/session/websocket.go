@@ -25,16 +25,19 @@ type peer struct {
 	producing producing
 	left      atomic.Pointer[leave] // why the reading goroutine has ended
 	heard     atomic.Int64          // when the client last sent something, in nanoseconds since 1970
+	vitals    vitals                // the members of groups that this connection is
 
 	// mu guards what follows. The session's goroutine holds it but while it waits for the bell; meanwhile
 	// serve may do its work for it.
 	mu       sync.Mutex
 	rest     []byte // what serve could not write at once
 	subs     []*subscription
-	turn     int       // of subs: whose turn it is
-	pinging  bool      // a ping is in what is about to be written
-	pinged   time.Time // when the write began of the ping that is not answered yet; zero: none
-	stopped  bool      // done is closed
+	turn     int           // of subs: whose turn it is
+	pace     time.Duration // between two pings
+	pinging  bool          // a ping is in what is about to be written
+	pinged   time.Time     // when the write began of the ping that is not answered yet; zero: none
+	awaited  time.Time     // when that write returned
+	stopped  bool          // done is closed
 	retrying atomic.Bool
 }
 
@@ -49,7 +52,7 @@ type leave struct {
 const flushBytes = 64 << 10
 
 func (h *Hub) newPeer(s *session, c *websocket.Conn) *peer {
-	p := &peer{session: s, hub: h, conn: c, inbox: make(chan *command, 8), done: make(chan struct{})}
+	p := &peer{session: s, hub: h, conn: c, inbox: make(chan *command, 8), done: make(chan struct{}), pace: h.cfg.PingEvery}
 	p.outbox.init()
 	p.producing.init()
 	p.heard.Store(time.Now().UnixNano())
@@ -59,8 +62,10 @@ func (h *Hub) newPeer(s *session, c *websocket.Conn) *peer {
 		p.ring()
 		return nil
 	})
+	s.socket.moved = p.vitals.alive
 	c.SetPongHandler(func(string) error {
 		p.heard.Store(time.Now().UnixNano())
+		p.vitals.alive()
 		return nil
 	})
 	c.SetCloseHandler(func(int, string) error { return nil })
@@ -95,6 +100,7 @@ func (p *peer) run(ws WebSocket) error {
 		buf.b = p.outbox.take(buf.b)
 		var asked, more, alive bool
 		buf.b, asked = p.obey(buf.b)
+		buf.b = p.heed(buf.b)
 		if p.due.Load() {
 			if buf.b, alive = p.tick(buf.b); !alive {
 				p.hub.metrics.cut.WithLabelValues("no_pong").Inc()
@@ -106,6 +112,7 @@ func (p *peer) run(ws WebSocket) error {
 			if err := p.flush(buf); err != nil {
 				return err
 			}
+			p.took()
 		}
 		if !more && !asked {
 			buf.give()
@@ -128,6 +135,9 @@ func (p *peer) serve() bool {
 	if p.rest != nil || p.stopped || p.left.Load() != nil || p.hub.closing.Load() || len(p.subs) != 1 || !p.subs[0].caught {
 		return false
 	}
+	if g := p.subs[0].group; g != nil && g.member.news.Load() {
+		return false
+	}
 	buf := takeBuffer()
 	defer buf.give()
 	var more bool
@@ -140,6 +150,7 @@ func (p *peer) serve() bool {
 		p.rest = append([]byte(nil), buf.b[n:]...)
 		return false
 	}
+	p.took()
 	return !more
 }
 
@@ -189,7 +200,7 @@ func (p *peer) next(dst []byte, s *subscription) (_ []byte, again bool) {
 	}
 	dst = s.append(dst, page)
 	p.records.Add(float64(page.Records))
-	if page.AtEnd && !s.caught {
+	if page.AtEnd && !s.caught && s.reader.Partitions() > 0 {
 		s.caught = true
 		dst = s.appendCaughtUp(dst)
 	}
@@ -202,6 +213,7 @@ func (p *peer) forget() {
 	for _, s := range p.subs {
 		if s.ended {
 			s.reader.Close()
+			p.part(s)
 		} else {
 			kept = append(kept, s)
 		}
@@ -232,19 +244,30 @@ func (p *peer) appendClosing(dst []byte, ms int64) []byte {
 
 // tick is the alarm's work: it asks for a ping to be sent, or looks whether the last one was answered.
 func (p *peer) tick(dst []byte) (_ []byte, alive bool) {
-	switch {
-	case p.pinged.IsZero():
-		p.pinging = true
-		p.wake(p.hub.cfg.PingEvery) // sooner, as soon as the ping has left
-		return appendFrame(dst, framePing, nil), true
-	case p.heard.Load() < p.pinged.UnixNano():
-		return dst, false
-	default:
+	p.pace = p.every()
+	if !p.pinged.IsZero() {
+		waited := time.Since(p.awaited)
+		unanswered := p.heard.Load() < p.pinged.UnixNano()
+		switch {
+		case unanswered && waited >= p.hub.cfg.PongWithin:
+			return dst, false
+		case unanswered:
+			p.wake(p.hub.cfg.PongWithin - waited)
+			return dst, true
+		}
 		p.pinged = time.Time{}
-		p.wake(max(p.hub.cfg.PingEvery-p.hub.cfg.PongWithin, time.Millisecond))
-		return dst, true
+		if waited < p.pace {
+			p.wake(p.pace - waited)
+			return dst, true
+		}
 	}
+	p.pinging = true
+	p.wake(p.pace) // sooner, as soon as the ping has left
+	return appendFrame(dst, framePing, nil), true
 }
+
+// every is how often the client is pinged: groups may ask for more signs of life than the node does.
+func (p *peer) every() time.Duration { return p.vitals.every(p.hub.cfg.PingEvery) }
 
 // flush writes what was put together. The time for an answer to a ping counts from when it has left; the
 // answer may be here before the write has returned.
@@ -257,8 +280,8 @@ func (p *peer) flush(buf *buffer) error {
 		p.hub.metrics.cut.WithLabelValues("write_timeout").Inc()
 	}
 	if p.pinging && err == nil {
-		p.pinging, p.pinged = false, begun
-		p.wake(p.hub.cfg.PongWithin)
+		p.pinging, p.pinged, p.awaited = false, begun, time.Now()
+		p.wake(min(p.hub.cfg.PongWithin, p.pace))
 	}
 	return err
 }
@@ -307,5 +330,6 @@ func (p *peer) closeAll() {
 	p.stop()
 	for _, s := range p.subs {
 		s.reader.Close()
+		p.part(s)
 	}
 }

@@ -107,7 +107,17 @@ type message struct {
 	Count    int
 	Code     int
 	After    int64 `json:"reconnect_after_ms"`
-	raw      string
+
+	Member                     string
+	Epoch                      int64
+	Assignment, Added, Removed assigned
+	Offsets                    []struct {
+		Topic     string
+		Partition int
+		Next      int64 `json:"next_offset"`
+		Reason    string
+	}
+	raw string
 }
 
 func (c *client) read() (message, error) {

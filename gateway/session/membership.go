@@ -1,0 +1,596 @@
+package session
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/topic"
+)
+
+// Groups is what the members of groups that are connected here need of the node. A PollGroup may take as
+// long as the commit of what it changes; the other two that return nothing do not wait.
+type Groups interface {
+	PollGroup(context.Context, *topic.GroupPoll) (topic.GroupTurn, error)
+	EndTurn(g topic.GroupName, m topic.MemberName, turn uint64, alive bool)
+	LeaveGroup(context.Context, topic.GroupName, topic.MemberName, topic.GroupEpoch, []topic.GroupCommit) ([]topic.NotCommitted, error)
+	DisconnectMember(topic.GroupName, topic.MemberName, topic.GroupEpoch)
+}
+
+// Join says which member of which group a connection becomes, and what it reads.
+type Join struct {
+	Group        topic.GroupName
+	Member       topic.MemberName // topic.MadeMember has the node make a name
+	Subscription topic.Subscription
+	Start        topic.GroupStart
+	// Auto commits what the socket has taken. Otherwise the client acknowledges.
+	Auto   bool
+	Format Format
+}
+
+// Membership is one member of a group, whose client is connected here. All calls to the node are made by a
+// goroutine of its own, one at a time: they wait for the group's log, and the session's goroutine does not.
+// What is to be committed meanwhile is kept as one offset a partition, the newest.
+//
+// A partition that the group takes away is given up once nothing that was sent of it is unacknowledged:
+// until then every call names an epoch from before, since an epoch that is named gives up what was taken
+// away up to it.
+type Membership struct {
+	hub  *Hub
+	auto bool
+	join topic.GroupPoll // the call that joins, and joins again
+	kick chan struct{}   // room for one; wakes the goroutine
+	ring func()          // wakes the session
+
+	// Of the goroutine alone.
+	changed  <-chan struct{} // the node has news
+	number   uint64          // of the turn at the node; 0: none
+	joined   bool
+	rejoin   topic.GroupEpoch // named by every try to poll anew, so that a repeated one is known for the same
+	patience time.Time        // until then a join that fails is tried again
+	pause    time.Time        // until then nothing is called, after trouble
+	paced    time.Time        // until then nothing is committed that the client did not ask for
+
+	news atomic.Bool // of what follows something is for the session
+
+	mu sync.Mutex // guards what follows
+	// For the node.
+	stale    bool      // what the node was last asked is out of date
+	beat     bool      // there was a sign of life
+	heard    time.Time // and when
+	giveUp   bool      // something is to be given up now
+	acks     map[topic.Ref]topic.GroupCommit
+	replies  [][]byte // ids of frames that are answered when all of acks is committed
+	parting  parting
+	partedBy []byte // the id of the frame that asked for parting
+	// From the node.
+	epoch   topic.GroupEpoch
+	session time.Duration
+	held    map[topic.Ref]*holding
+	losing  bool                 // some of held is leaving
+	turn    *topic.GroupTurn     // not yet taken by the session
+	refused []topic.NotCommitted // not yet taken; while there are any, nothing more is committed
+	done    [][]byte             // ids of frames that were done, not yet taken
+	err     error                // why the member is none any more
+	over    bool                 // the goroutine has ended
+}
+
+// holding is a partition that the member has.
+type holding struct {
+	topic    topic.Name
+	assigned topic.GroupEpoch
+	leaving  bool             // was taken away
+	told     bool             // and the session knows
+	given    bool             // and it is given up, as soon as the node hears of it
+	before   topic.GroupEpoch // the last epoch in which it was not leaving
+}
+
+// parting is how a membership ends.
+type parting int8
+
+const (
+	staying    parting = iota
+	leaving            // for good: others get its partitions at once
+	disconnect         // the connection is gone: it may come back
+)
+
+const (
+	groupCall      = 5 * time.Second        // the longest that one call may take
+	joinWait       = 10 * time.Second       // how long a join waits for a coordinator
+	leaveWait      = 3 * time.Second        // how long what is left to say may take once nobody waits for it
+	autoAckEvery   = 100 * time.Millisecond // between two commits that no client has asked for
+	signsOfLife    = 3                      // in one session
+	mostReplies    = 256                    // acks with an id that wait for their commit
+	leastHeartbeat = 100 * time.Millisecond
+)
+
+func (h *Hub) newMembership(j *Join, madeFrom string) (*Membership, error) {
+	if h.groups == nil {
+		return nil, fault.Newf("session.Join", fault.BadRequest, nil, "this node has no consumer groups")
+	}
+	m := &Membership{
+		hub: h, auto: j.Auto, kick: make(chan struct{}, 1), ring: func() {},
+		join: topic.GroupPoll{
+			Group: j.Group, Member: j.Member, Kind: topic.ConnectedMember, Principal: topic.Anonymous, Node: h.nodeID,
+			Subscription: &j.Subscription, Start: j.Start, MadeFrom: madeFrom,
+		},
+	}
+	return m, nil
+}
+
+// Join has a client become a member, and returns a reader of what it is assigned. Give both to a [Stream]:
+// the membership goes on there. The error is that of a request.
+func (h *Hub) Join(ctx context.Context, j Join) (*Membership, *Reader, error) {
+	m, err := h.newMembership(&j, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	m.patience = time.Now().Add(joinWait)
+	for !m.joined {
+		if wait := time.Until(m.pause); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return nil, nil, ctx.Err()
+			}
+		}
+		if err := m.call(m.next(time.Now())); err != nil {
+			return nil, nil, err
+		}
+	}
+	return m, h.OpenGroup(GroupSpec{Group: j.Group, Format: j.Format}), nil
+}
+
+// run makes the calls until the member parts, or is none any more.
+func (m *Membership) run() error {
+	m.patience = time.Now().Add(joinWait)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		c := m.next(time.Now())
+		switch {
+		case c.part != staying:
+			m.part(c)
+			return nil
+		case c.poll != nil:
+			if err := m.call(c); err != nil {
+				m.end(err)
+				return nil // the session tells its client
+			}
+			continue
+		case c.wait > 0:
+			timer.Reset(c.wait)
+		default:
+			timer.Stop()
+		}
+		select {
+		case <-m.kick:
+		case <-m.changed:
+			m.changed = nil
+			m.mu.Lock()
+			m.stale = true
+			m.mu.Unlock()
+		case <-timer.C:
+		}
+	}
+}
+
+// groupJob is what the goroutine does next: part, or one call, or it waits.
+type groupJob struct {
+	part    parting
+	id      []byte // that asked for it
+	poll    *topic.GroupPoll
+	replies [][]byte
+	wait    time.Duration // 0: until something happens
+}
+
+// next decides what to do.
+func (m *Membership) next(now time.Time) groupJob {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.parting != staying {
+		return groupJob{part: m.parting, id: m.partedBy}
+	}
+	if now.Before(m.pause) {
+		return groupJob{wait: m.pause.Sub(now)}
+	}
+	if m.number == 0 {
+		p := m.join
+		if m.joined {
+			if m.rejoin == topic.NoGroupEpoch {
+				m.rejoin = m.confirmed()
+			}
+			p.Epoch = m.rejoin
+		}
+		return m.load(&p)
+	}
+	if m.stale {
+		m.stale = false
+		p := m.blank()
+		p.Turn, p.Epoch = m.number, m.epoch
+		return groupJob{poll: p}
+	}
+	commits := len(m.acks)+len(m.replies) > 0 && m.refused == nil
+	switch {
+	case m.beat, m.giveUp && (commits || len(m.acks) == 0), commits && (!m.auto || !now.Before(m.paced)):
+		p := m.blank()
+		p.Heartbeat, p.Epoch = true, m.confirmed()
+		m.beat, m.giveUp = false, false
+		return m.load(p)
+	case commits:
+		return groupJob{wait: m.paced.Sub(now)}
+	}
+	return groupJob{}
+}
+
+// blank is a call of the member with nothing in it.
+func (m *Membership) blank() *topic.GroupPoll {
+	return &topic.GroupPoll{
+		Group: m.join.Group, Member: m.join.Member, Kind: m.join.Kind, Principal: m.join.Principal, Node: m.join.Node,
+	}
+}
+
+// load adds to a call what is to be committed. mu is held.
+func (m *Membership) load(p *topic.GroupPoll) groupJob {
+	job := groupJob{poll: p}
+	if p.Epoch == topic.NoGroupEpoch || m.refused != nil {
+		return job
+	}
+	for _, c := range m.acks {
+		p.Ack = append(p.Ack, c)
+	}
+	job.replies = m.replies
+	m.acks, m.replies = nil, nil
+	m.paced = time.Now().Add(autoAckEvery)
+	return job
+}
+
+// confirmed is the newest epoch that may be named without giving up what is not to be given up yet. mu is held.
+func (m *Membership) confirmed() topic.GroupEpoch {
+	e := m.epoch
+	for ref, h := range m.held {
+		_, pending := m.acks[ref]
+		if h.leaving && (!h.given || pending && m.refused != nil) {
+			e = min(e, h.before)
+		}
+	}
+	return e
+}
+
+// call makes one call. An error ends the membership.
+func (m *Membership) call(c groupJob) error {
+	ctx, cancel := context.WithTimeout(m.hub.ctx, groupCall)
+	turn, err := m.hub.groups.PollGroup(ctx, c.poll)
+	cancel()
+	switch {
+	case err == nil:
+		m.pause, m.patience = time.Time{}, time.Time{}
+		m.answered(c, &turn)
+		return nil
+	case m.joined && c.poll.Subscription == nil && fault.Is(err, fault.NoMember):
+		// Its session is over. It joins again, and whether it may the node says.
+	case !fault.KindOf(err).Retryable() || !m.joined && time.Now().After(m.patience):
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.replies = append(c.replies, m.replies...)
+		return err
+	default:
+		// Jitter, so that a coordinator that comes back does not meet all of its members at once.
+		m.pause = time.Now().Add(retryAfter/2 + rand.N(retryAfter))
+	}
+	// A coordinator that had trouble may be another one by now, which knows no turn and may know more.
+	m.number, m.changed = 0, nil
+	m.takeBack(c)
+	return nil
+}
+
+// takeBack keeps for later what a call did not bring to the node, or may not have.
+func (m *Membership) takeBack(c groupJob) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range c.poll.Ack {
+		if newer, there := m.acks[a.Ref]; there && (newer.Assigned != a.Assigned || newer.Next >= a.Next) {
+			continue
+		}
+		m.put(a)
+	}
+	m.replies = append(c.replies, m.replies...)
+}
+
+func (m *Membership) put(a topic.GroupCommit) {
+	if m.acks == nil {
+		m.acks = map[topic.Ref]topic.GroupCommit{}
+	}
+	m.acks[a.Ref] = a
+}
+
+// answered takes what the node has answered.
+func (m *Membership) answered(c groupJob, turn *topic.GroupTurn) {
+	if !c.poll.Heartbeat {
+		m.number, m.changed = turn.Turn, turn.Changed
+		m.joined, m.rejoin = true, topic.NoGroupEpoch
+	}
+	m.mu.Lock()
+	m.join.Member = turn.Member
+	if m.hold(c.poll, turn) {
+		m.turn = turn
+	}
+	for _, n := range turn.NotCommitted {
+		m.refused = append(m.refused, m.named(n))
+	}
+	m.done = append(m.done, c.replies...)
+	news := m.turn != nil || m.refused != nil || m.done != nil
+	m.mu.Unlock()
+	if news {
+		m.tell()
+	}
+}
+
+// hold takes an assignment. It returns false when it is the one that is held already. mu is held.
+func (m *Membership) hold(p *topic.GroupPoll, turn *topic.GroupTurn) bool {
+	m.session = turn.Session
+	if p.Heartbeat && turn.Epoch == m.epoch && len(turn.Assignment) == len(m.held) && !m.losing {
+		return false
+	}
+	m.losing = false
+	held := make(map[topic.Ref]*holding, len(turn.Assignment))
+	for i := range turn.Assignment {
+		a := &turn.Assignment[i]
+		h := m.held[a.Ref]
+		switch {
+		case h == nil || h.assigned != a.Assigned:
+			// What it does not get while it is here it has read nothing of.
+			h = &holding{topic: a.Topic, assigned: a.Assigned, leaving: a.Leaving, given: a.Leaving}
+			m.giveUp = m.giveUp || a.Leaving
+		case !a.Leaving:
+			h.leaving, h.told, h.given = false, false, false
+		case !h.leaving:
+			h.leaving, h.before = true, m.epoch
+		}
+		m.losing = m.losing || a.Leaving
+		held[a.Ref] = h
+	}
+	m.held, m.epoch = held, turn.Epoch
+	return true
+}
+
+// named has the name of its topic, where that is known.
+func (m *Membership) named(n topic.NotCommitted) topic.NotCommitted {
+	if h := m.held[n.Ref]; h != nil && n.Topic == "" {
+		n.Topic = h.topic
+	}
+	return n
+}
+
+func (m *Membership) tell() {
+	m.news.Store(true)
+	m.ring()
+}
+
+// end says why the member is none any more.
+func (m *Membership) end(err error) {
+	m.mu.Lock()
+	m.err, m.over = err, true
+	m.mu.Unlock()
+	m.tell()
+}
+
+// part says goodbye to the node.
+func (m *Membership) part(c groupJob) {
+	m.mu.Lock()
+	p := m.blank()
+	p.Heartbeat, p.Epoch = true, m.epoch
+	for _, a := range m.acks {
+		p.Ack = append(p.Ack, a)
+	}
+	m.mu.Unlock()
+	var refused []topic.NotCommitted
+	var err error
+	if m.joined {
+		ctx, cancel := context.WithTimeout(m.hub.ctx, leaveWait)
+		defer cancel()
+		if c.part == leaving {
+			refused, err = m.leave(ctx, p)
+		}
+		if c.part == disconnect && len(p.Ack) > 0 {
+			_, _ = m.hub.groups.PollGroup(ctx, p) // nobody is left to be told
+		}
+		if m.number != 0 {
+			m.hub.groups.EndTurn(p.Group, p.Member, m.number, false)
+		}
+		if c.part == disconnect || err != nil {
+			m.hub.groups.DisconnectMember(p.Group, p.Member, p.Epoch)
+		}
+	}
+	m.mu.Lock()
+	for _, n := range refused {
+		m.refused = append(m.refused, m.named(n))
+	}
+	if m.err = err; err == nil {
+		m.done, m.replies = append(m.done, m.replies...), nil
+	}
+	m.over = true
+	m.mu.Unlock()
+	m.tell()
+}
+
+// leave leaves the group, as soon as it can be told.
+func (m *Membership) leave(ctx context.Context, p *topic.GroupPoll) ([]topic.NotCommitted, error) {
+	for {
+		refused, err := m.hub.groups.LeaveGroup(ctx, p.Group, p.Member, p.Epoch, p.Ack)
+		switch {
+		case fault.Is(err, fault.NoMember) || fault.Is(err, fault.NoGroup):
+			return nil, nil
+		case err == nil || fault.Is(err, fault.FencedMember):
+			return refused, nil // it is another's by now, who may stay
+		case !fault.KindOf(err).Retryable() || ctx.Err() != nil:
+			return refused, err
+		}
+		again := time.NewTimer(retryAfter)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
+}
+
+// The rest is for the session's goroutine, but for alive.
+
+// wake has the goroutine look for something to do.
+func (m *Membership) wake() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// alive says that the client has shown a sign of life.
+func (m *Membership) alive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.heard) >= leastHeartbeat {
+		m.heard, m.beat = now, true
+		m.wake()
+	}
+}
+
+// goodbye has the member part. A second call changes nothing.
+func (m *Membership) goodbye(how parting, id []byte) {
+	m.mu.Lock()
+	if m.parting == staying {
+		m.parting, m.partedBy = how, id
+	}
+	m.mu.Unlock()
+	m.wake()
+}
+
+// groupNews is what has happened since the session last looked.
+type groupNews struct {
+	turn    *topic.GroupTurn // nil: as before
+	refused []topic.NotCommitted
+	done    [][]byte // ids of frames to be answered
+	err     error    // the member is none any more
+	over    bool     // nothing more will come
+	failed  [][]byte // with err: ids of frames that were not done
+	parted  bool     // it was asked to part
+	id      []byte   // by this frame
+}
+
+// take takes the news.
+func (m *Membership) take() groupNews {
+	m.news.Store(false)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := groupNews{turn: m.turn, refused: m.refused, done: m.done, err: m.err, over: m.over, parted: m.parting != staying, id: m.partedBy}
+	if m.turn, m.done = nil, nil; m.refused != nil {
+		m.refused = nil
+		m.wake()
+	}
+	if m.err != nil {
+		n.failed, m.replies = m.replies, nil
+	}
+	for _, h := range m.held {
+		h.told = h.leaving
+	}
+	return n
+}
+
+// ack commits what a client has acknowledged, or what its socket has taken. It returns what does not count
+// for what is known here: that of partitions that the member does not hold as the cursor says.
+func (m *Membership) ack(r *Reader, commits []topic.GroupCommit, id []byte) ([]topic.NotCommitted, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id != nil && len(m.replies) >= mostReplies {
+		return nil, fault.Newf("session.Ack", fault.Overloaded, nil, "%d acks wait to be committed", len(m.replies))
+	}
+	var refused []topic.NotCommitted
+	for i := range commits {
+		c := &commits[i]
+		h := m.held[c.Ref]
+		if h == nil || h.assigned != c.Assigned {
+			refused = append(refused, m.refuse(c, h))
+			continue
+		}
+		r.acked(c)
+		if was, there := m.acks[c.Ref]; !there || was.Assigned != c.Assigned || was.Next < c.Next {
+			m.put(*c)
+		}
+	}
+	if id != nil {
+		m.replies = append(m.replies, id)
+	}
+	m.settle(r)
+	m.wake()
+	return refused, nil
+}
+
+// refuse says why a commit does not count. mu is held.
+func (m *Membership) refuse(c *topic.GroupCommit, h *holding) topic.NotCommitted {
+	n := topic.NotCommitted{Ref: c.Ref, Next: c.Next, Reason: topic.NotAssigned}
+	if h != nil {
+		n.Topic, n.Reason = h.topic, topic.Reassigned
+		return n
+	}
+	switch d, err := m.hub.log.TopicByID(c.Ref.ID); {
+	case err == nil:
+		n.Topic = d.Name
+	case fault.Is(err, fault.NoTopic):
+		n.Reason = topic.TopicGone
+	}
+	return n
+}
+
+// settle gives up what was taken away and has nothing unacknowledged. mu is held.
+func (m *Membership) settle(r *Reader) {
+	for ref, h := range m.held {
+		if h.leaving && h.told && !h.given && !r.unacked(ref, h.assigned) {
+			h.given, m.giveUp = true, true
+		}
+	}
+}
+
+// retarget has the reader read what is assigned now, and gives up what can be given up.
+func (m *Membership) retarget(r *Reader, turn *topic.GroupTurn) (added, removed []topic.Assignment) {
+	added, removed = r.Retarget(turn.Epoch, turn.Assignment, turn.Start)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settle(r)
+	if m.giveUp {
+		m.wake()
+	}
+	return added, removed
+}
+
+// took commits everything that the reader has passed, once the socket has taken it, if that is how the
+// member acknowledges.
+func (m *Membership) took(r *Reader) {
+	if !m.auto || len(r.group.cursor.Topics) == 0 {
+		return
+	}
+	refused, _ := m.ack(r, r.group.cursor.Commits(), nil) // fails for acks with an id alone
+	if len(refused) == 0 {
+		return
+	}
+	for i := range refused {
+		r.group.cursor.Remove(refused[i].Ref)
+	}
+	m.mu.Lock()
+	m.refused = append(m.refused, refused...)
+	m.mu.Unlock()
+	m.tell()
+}
+
+// every is how often a client has to show that it lives, at least.
+func (m *Membership) every(most time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.session <= 0 {
+		return most
+	}
+	return min(most, max(m.session/signsOfLife, leastHeartbeat))
+}
