@@ -128,6 +128,9 @@ func TestASoundFile(t *testing.T) {
 	if err := Walk(filepath.Join(t.TempDir(), "nowhere.db"), nil); !errors.Is(err, os.ErrNotExist) || IsDamage(err) {
 		t.Errorf("without a file: %v", err)
 	}
+	if err := Walk(t.TempDir(), nil); err == nil || IsDamage(err) {
+		t.Errorf("a directory: %v", err)
+	}
 	bad := errors.New("a row is wrong")
 	if err := Walk(path, func(*bbolt.Tx) error { return bad }); !errors.Is(err, bad) || IsDamage(err) {
 		t.Errorf("with an error of the check: %v", err)

@@ -92,7 +92,10 @@ func Walk(path string, check func(*bbolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	if info.Size() == 0 { // bbolt would take it for a new one
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a file", path)
+	case info.Size() == 0: // bbolt would take it for a new one
 		return Damaged("the file is empty")
 	}
 	options := Options()

@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"broker/cluster": {"internal/fault", "topic"},
 	"broker/group":   {"internal/fault", "topic"},
 
+	"broker/group/view":     {"internal/boltfile", "internal/fault", "topic"},
 	"broker/cluster/quorum": {"internal/boltfile", "internal/fault", "internal/run", "topic", "broker/cluster"},
 	"broker": {
 		"internal/fault", "internal/run", "topic", "topic/batch", "storage", "storage/vfs",
@@ -74,7 +75,7 @@ var libraries = map[string][]string{
 	"github.com/hashicorp/raft":           {"broker/cluster/quorum"},
 	"github.com/hashicorp/raft-boltdb/v2": {"broker/cluster/quorum"},
 	"github.com/hashicorp/go-hclog":       {"broker/cluster/quorum"},
-	"go.etcd.io/bbolt":                    {"broker/cluster/quorum", "internal/boltfile"},
+	"go.etcd.io/bbolt":                    {"broker/cluster/quorum", "broker/group/view", "internal/boltfile"},
 
 	"github.com/klauspost/compress": {"topic/batch", "gateway"},
 	"github.com/pierrec/lz4/v4":     {"topic/batch"},
