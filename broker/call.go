@@ -28,7 +28,8 @@ type part struct {
 	to     *partition
 	acks   topic.Acks
 	ifLast *topic.Offset
-	key    int64 // the producer id that stands for the idempotency key; 0 without one
+	reign  *topic.Epoch // nil: any; else it is appended in this epoch or not at all
+	key    int64        // the producer id that stands for the idempotency key; 0 without one
 
 	buf      []byte  // the batches, one after the other
 	buffer   *buffer // whose bytes buf are

@@ -31,6 +31,7 @@ type metrics struct {
 	openFiles    prometheus.GaugeFunc
 	diskFree     prometheus.GaugeFunc
 	diskTotal    prometheus.GaugeFunc
+	groupMetrics
 }
 
 func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
@@ -68,6 +69,7 @@ func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
 		diskTotal: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_disk_total_bytes", Help: "Size of the disk of the data directory."},
 			func() float64 { return spaceOf(n, func(s vfs.Space) int64 { return s.Total }) }),
 	}
+	m.groupMetrics = newGroupMetrics(n)
 	m.produceBy = map[topic.Acks]prometheus.Observer{}
 	for _, acks := range []topic.Acks{topic.AcksAll, topic.AcksLeader} {
 		m.produceBy[acks] = m.produce.WithLabelValues(acks.String())
@@ -78,6 +80,7 @@ func newMetrics(registerer prometheus.Registerer, n *Node) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.appends, m.batches, m.bytes, m.syncs, m.produce, m.coldReads, m.deletedBytes, m.compactedOut, m.lost, m.topics, m.partitions,
 		m.inFlight, m.keys, m.keysEvicted, m.openFiles, m.diskFree, m.diskTotal,
+		m.rebalances, m.commits, m.commitSeconds, m.state,
 	} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err

@@ -36,6 +36,7 @@ type Cluster interface {
 type Deps struct {
 	FS         vfs.FS
 	Cluster    Cluster
+	Groups     GroupView             // beside the log of __groups; nil: it is read from its start each time
 	SameBoot   bool                  // the machine was not started anew since the data directory was last used
 	Logger     *slog.Logger          // nil: no logs
 	Registerer prometheus.Registerer // nil: no metrics
@@ -57,10 +58,12 @@ type Node struct {
 	spare     sync.Pool // productions that are done with
 	files     *storage.Files
 	room      *storage.Room
+	ownRoom   *storage.Room // for weir's own topics: what clients leave free
 	keys      *storage.KeyBudget
 	removals  removals
 	described descriptions
 	soon      chan *partition // to be cleaned before the next round
+	groups    *coordinators
 
 	state      atomic.Int32
 	open       atomic.Int64 // partitions that are open
@@ -105,6 +108,8 @@ func New(cfg Config, deps Deps) (*Node, error) {
 	}
 	n.fs = vfs.NewWatched(deps.FS, cfg.DiskLimit, n.hung)
 	n.room = storage.NewRoom(n.fs, cfg.Dir, cfg.ReserveBytes)
+	n.ownRoom = storage.NewRoom(n.fs, cfg.Dir, cfg.ReserveBytes/2)
+	n.groups = newCoordinators(n, deps.Groups)
 	if n.logger == nil {
 		n.logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -134,6 +139,7 @@ func (n *Node) Run(ctx context.Context) error {
 		group.Go("images", n.watchImages)
 		group.Go("cleaner", n.clean)
 		group.Go("descriptions", n.describeTopics)
+		group.Go("groups", n.groups.run)
 		select {
 		case <-group.Context().Done():
 			err = context.Cause(group.Context())
@@ -301,6 +307,9 @@ func (n *Node) logConfig(t *topic.Description, path topic.Path) storage.Config {
 	cfg.Producers.Keys = n.keys
 	cfg.SameBoot = n.sameBoot
 	cfg.Files, cfg.Room = n.files, n.room
+	if path.Topic.Internal() { // readers must be able to commit while producers are refused
+		cfg.Room = n.ownRoom
+	}
 	return cfg
 }
 

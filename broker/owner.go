@@ -59,7 +59,7 @@ func (p *partition) appendAll() error {
 			continue
 		}
 		group = append(group, part)
-		if part.err = p.machine.Admit(part.acks); part.err != nil {
+		if part.err = p.admit(part); part.err != nil {
 			continue
 		}
 		next = p.stage(part, next)
@@ -73,6 +73,14 @@ func (p *partition) appendAll() error {
 		next, size, group = p.log.End(), 0, all[i+1:i+1]
 	}
 	return p.write(group)
+}
+
+// admit says whether an append may begin now, and whether it is still meant.
+func (p *partition) admit(a *part) error {
+	if a.reign != nil && *a.reign != p.machine.Epoch() {
+		return fault.Newf("broker.Produce", fault.Fenced, p.path, "epoch %d is over, the leader is now in %d", *a.reign, p.machine.Epoch())
+	}
+	return p.machine.Admit(a.acks)
 }
 
 // stage gives the batches of a part their places from offset next on, and returns the one behind them.
@@ -184,6 +192,7 @@ func (p *partition) apply(effects []replica.Effect) {
 			p.bells.ring()
 		case replica.Settle:
 			p.settled.Store(true)
+			p.bells.ring() // a coordinator of groups waits for it
 		case replica.End:
 			p.settled.Store(false)
 			p.forget()
