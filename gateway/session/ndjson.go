@@ -15,7 +15,8 @@ func (NDJSON) name() string { return mouthNDJSON }
 
 func (NDJSON) hello(dst []byte, _ *Reader) []byte { return dst }
 
-// Page appends a page: a line for each notice and each record.
+// Page appends a page: a line for each notice and each record, and for the member of a group one with the
+// cursor to acknowledge.
 func (NDJSON) Page(dst []byte, r *Reader, p *Page) []byte {
 	for i := range p.Notices {
 		switch n := &p.Notices[i]; {
@@ -32,6 +33,11 @@ func (NDJSON) Page(dst []byte, r *Reader, p *Page) []byte {
 		dst = append(dst, p.Runs[i].Bytes()...)
 	}
 	r.PassedAll(p)
+	if r.group != nil && !p.Empty() {
+		dst = append(dst, `{"cursor":"`...)
+		dst = r.appendCursor(dst)
+		dst = append(dst, "\"}\n"...)
+	}
 	return dst
 }
 

@@ -11,6 +11,7 @@ import (
 // Stream is an HTTP answer that goes on as the log does.
 type Stream struct {
 	Reader *Reader
+	Member *Membership // that the reader reads for, from the same [Hub.Join]; nil: it reads for itself. The mouth is NDJSON then
 	Mouth  Mouth
 	Head   []byte // status line and headers, with the empty line behind them
 	// Chunked frames the body as HTTP/1.1 does; otherwise its end is that of the connection.
@@ -34,7 +35,12 @@ type Mouth interface {
 func (h *Hub) Stream(conn net.Conn, st Stream) {
 	h.start(st.Mouth.name(), conn, func(s *session) error {
 		return (&streaming{Stream: st, hub: h, session: s}).run()
-	}, st.Reader.Close)
+	}, func() {
+		st.Reader.Close()
+		if st.Member != nil {
+			st.Member.close()
+		}
+	})
 }
 
 // streaming is a stream while it runs.
@@ -51,13 +57,19 @@ func (st *streaming) run() error {
 		return st.fail(err)
 	}
 	st.hub.beside(st.session, st.watch)
+	if st.Member != nil {
+		st.Member.serve(st.session)
+	}
 	if err := st.say(false, func(b []byte) []byte { return st.Mouth.hello(b, st.Reader) }); err != nil {
 		return err
 	}
-	st.wake(st.hub.cfg.Heartbeat)
+	st.wake(st.every())
 	for !st.gone.Load() {
 		if st.hub.closing.Load() {
 			return st.say(true, func(b []byte) []byte { return st.Mouth.closing(b, st.Reader, st.hub.reconnectAfter()) })
+		}
+		if err := st.heed(); err != nil {
+			return err
 		}
 		page, err := st.Reader.Next(st.hub.ctx, Limit{Records: st.hub.cfg.WindowRecords, Bytes: st.hub.cfg.WindowBytes})
 		switch {
@@ -96,7 +108,7 @@ func (st *streaming) give(page *Page) error {
 	}
 	st.caught = st.caught || caughtUp
 	st.records.Add(float64(page.Records))
-	return st.say(page.Done, func(b []byte) []byte {
+	err := st.say(page.Done, func(b []byte) []byte {
 		b = st.Mouth.Page(b, st.Reader, page)
 		if caughtUp {
 			b = st.Mouth.caughtUp(b)
@@ -106,19 +118,53 @@ func (st *streaming) give(page *Page) error {
 		}
 		return b
 	})
+	if err == nil && st.Member != nil {
+		st.Member.took(st.Reader)
+	}
+	return err
+}
+
+// every is how often the stream shows that it lives, at least. To a group, what its client's socket has
+// taken is a sign of the client's life.
+func (st *streaming) every() time.Duration {
+	if st.Member == nil {
+		return st.hub.cfg.Heartbeat
+	}
+	return st.Member.every(st.hub.cfg.Heartbeat)
+}
+
+// heed writes what the group has said, and ends the stream of a member that is none any more.
+func (st *streaming) heed() error {
+	if st.Member == nil || !st.Member.news.Load() {
+		return nil
+	}
+	n := st.Member.take()
+	lines := st.Member.appendNews(nil, st.Reader, &n)
+	if len(lines) > 0 {
+		if err := st.say(false, func(b []byte) []byte { return append(b, lines...) }); err != nil {
+			return err
+		}
+	}
+	if n.err != nil {
+		return st.fail(n.err)
+	}
+	return nil
 }
 
 // beat writes a sign of life when nothing else was written for a while: a peer that is gone without a
 // word shows only then.
 func (st *streaming) beat() error {
-	silent := time.Since(st.written)
-	if silent >= st.hub.cfg.Heartbeat {
+	silent, every := time.Since(st.written), st.every()
+	if silent >= every {
 		if err := st.say(false, st.Mouth.heartbeat); err != nil {
 			return err
 		}
 		silent = 0
 	}
-	st.wake(st.hub.cfg.Heartbeat - silent)
+	if st.Member != nil {
+		st.Member.alive()
+	}
+	st.wake(every - silent)
 	return nil
 }
 
