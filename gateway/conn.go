@@ -38,6 +38,12 @@ type conn struct {
 	once   sync.Once
 }
 
+// connOf is a request's connection; nil for one that did not come through the listener.
+func connOf(ctx *fasthttp.RequestCtx) *conn {
+	c, _ := ctx.Conn().(*conn)
+	return c
+}
+
 const (
 	idleAfter     = 10 * time.Millisecond // of silence before a stream counts as idle
 	writePiece    = 256 << 10             // bytes that get a deadline of their own

@@ -15,6 +15,8 @@ type deadline struct {
 	parent context.Context // of the call under way
 
 	mu    sync.Mutex
+	peer  *conn         // looked after during the call under way, which ends when it is gone; nil: none is
+	gone  bool          // it is
 	due   time.Time     // of the call under way; zero while there is none
 	done  chan struct{} // closed when the call under way must end
 	err   error         // why it is closed; nil while it is open
@@ -35,25 +37,43 @@ func deadlineOf(ctx *fasthttp.RequestCtx) *deadline {
 // begin makes d the context of a call that may take a time. Whoever was given d before must have
 // returned. The call ends with end.
 func (d *deadline) begin(parent context.Context, limit time.Duration) context.Context {
+	return d.beginWait(parent, limit, nil)
+}
+
+// lookAfter is how often a waiting call looks whether its client is still there.
+const lookAfter = 500 * time.Millisecond
+
+// beginWait is begin for a call that may wait long for a client: it ends soon after the client has gone.
+func (d *deadline) beginWait(parent context.Context, limit time.Duration, peer *conn) context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.parent, d.due = parent, now().Add(limit)
+	begun := now()
+	d.parent, d.due, d.peer, d.gone = parent, begun.Add(limit), peer, false
 	if d.done == nil || d.err != nil {
 		d.done, d.err = make(chan struct{}), nil
 	}
 	if err := parent.Err(); err != nil {
 		d.close(err)
-	} else if d.rings.IsZero() || d.due.Before(d.rings) {
-		d.set(limit)
+	} else if limit <= 0 {
+		d.close(context.DeadlineExceeded)
+	} else {
+		d.set(begun, limit)
 	}
 	return d
+}
+
+// left says that the client of the call, or of the one before, has gone.
+func (d *deadline) left() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.gone
 }
 
 // end tells that the call has returned.
 func (d *deadline) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.due = time.Time{}
+	d.due, d.peer = time.Time{}, nil
 }
 
 // cancel ends the call under way after its parent has ended.
@@ -83,16 +103,30 @@ func (d *deadline) ring() {
 	if d.due.IsZero() {
 		return
 	}
-	if left := d.due.Sub(now()); left > 0 { // the call that the timer was set for is over
-		d.set(left)
+	if d.peer != nil && d.peer.hungUp() {
+		d.gone = true
+		d.close(context.Canceled)
+		return
+	}
+	at := now()
+	if left := d.due.Sub(at); left > 0 { // the call that the timer was set for is over, or its client was looked after
+		d.set(at, left)
 		return
 	}
 	d.close(context.DeadlineExceeded)
 }
 
-// set lets the timer ring when the call is due. d.mu is held.
-func (d *deadline) set(after time.Duration) {
-	d.rings = d.due
+// set lets the timer ring when the call is due, or its client is to be looked after, unless it rings before
+// that. d.mu is held.
+func (d *deadline) set(from time.Time, after time.Duration) {
+	if d.peer != nil {
+		after = min(after, lookAfter)
+	}
+	at := from.Add(after)
+	if !d.rings.IsZero() && !at.Before(d.rings) {
+		return
+	}
+	d.rings = at
 	if d.timer == nil {
 		d.timer = time.AfterFunc(after, d.ring)
 		return

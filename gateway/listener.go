@@ -134,7 +134,7 @@ func (l *listener) open() int {
 	return len(l.conns)
 }
 
-// cancelAll ends the calls that connections wait for, after the context of all calls has ended.
+// cancelAll ends the calls that connections wait for whose context has ended.
 func (l *listener) cancelAll() {
 	for _, c := range l.all() {
 		c.call.cancel()

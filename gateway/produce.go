@@ -104,7 +104,7 @@ func (k *call) release() {
 
 // readTarget reads where to: the names are parsed here, once.
 func (s *Server) readTarget(c *fiber.Ctx, k *call, toPartition bool) error {
-	name, err := topic.ParseName(c.Params("topic"))
+	name, err := topicParam(c)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Server) readTarget(c *fiber.Ctx, k *call, toPartition bool) error {
 	}
 	k.a.Topic, k.a.Principal, k.to = name, principal(c), topic.AnyPartition
 	if toPartition {
-		if k.to, err = parsePartition(c.Params("partition")); err != nil {
+		if k.to, err = partitionParam(c); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/weirlog/weir/gateway/session"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
-	"github.com/weirlog/weir/topic/batch"
 )
 
 // Fetcher is what the read handlers need of the node.
@@ -100,11 +99,11 @@ func queryBool(c *fiber.Ctx, name string) (bool, error) {
 
 // readPartition answers a read of one partition by offset.
 func (s *Server) readPartition(c *fiber.Ctx) error {
-	name, err := topic.ParseName(c.Params("topic"))
+	name, err := topicParam(c)
 	if err != nil {
 		return err
 	}
-	p, err := parsePartition(c.Params("partition"))
+	p, err := partitionParam(c)
 	if err != nil {
 		return err
 	}
@@ -123,9 +122,12 @@ func (s *Server) readPartition(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	page := offsetPage{path: topic.Path{Topic: name, Partition: p}, next: at, pageBody: s.newPage()}
+	page := offsetPage{
+		recordPage: recordPage{pageBody: s.newPage(), limit: q.limit, options: recordjson.Options{Format: q.values}},
+		at:         place{path: topic.Path{Topic: name, Partition: p}, id: d.ID, next: at, last: topic.NoEpoch},
+	}
 	defer page.drop()
-	if err := s.fillPage(&page, d.ID, q); err != nil {
+	if err := s.fillPage(&page, &q, deadlineOf(c.Context()), connOf(c.Context())); err != nil {
 		return session.Gone(name, err)
 	}
 	page.b = page.end(page.b)
@@ -176,136 +178,55 @@ func (s *Server) offsetAt(name topic.Name, p topic.Partition, ms topic.Millis) (
 
 // offsetPage is a page of one partition while it is written.
 type offsetPage struct {
-	*pageBody
-	path    topic.Path
-	next    topic.Offset
-	start   int // where the records begin in the buffer
-	records int
-	gaps    []topic.Gap
-	last    topic.Fetched // the latest answer of the node
+	recordPage
+	at place
 }
 
 // fillPage writes records to the page: what there is at once, or after a wait where there is nothing.
-func (s *Server) fillPage(page *offsetPage, id topic.ID, q reading) error {
+func (s *Server) fillPage(page *offsetPage, q *reading, wait *deadline, client *conn) error {
 	page.b = page.begin(page.b[:0])
 	page.start = len(page.b)
-	ctx, cancel := context.WithTimeout(s.waits, q.wait)
-	defer cancel()
-	f := topic.Fetch{Topic: page.path.Topic, ID: id, Partition: page.path.Partition, LastEpoch: topic.NoEpoch, MinBytes: q.minBytes}
+	ctx := wait.beginWait(s.waits, q.wait, client)
+	defer wait.end()
+	f := topic.Fetch{MinBytes: q.minBytes}
 	begun := now()
 	for full := false; !full; {
-		f.Offset, f.MaxBytes, f.Wait = page.next, max(page.want(q), f.MinBytes), 0
-		if page.records == 0 {
+		before := page.at.next
+		if f.Wait = 0; page.records == 0 {
 			f.Wait = max(0, q.wait-now().Sub(begun))
 		}
-		fetched, err := s.node.Fetch(ctx, f)
-		switch {
+		var err error
+		switch full, err = page.read(ctx, s.node, &page.at, f); {
 		case err != nil && page.records > 0:
 			return nil // what was read stands; the next page meets the error
 		case err != nil:
 			return err
 		}
 		f.MinBytes = 0
-		page.last = fetched
-		if full, err = page.take(&fetched, q); err != nil {
-			return err
-		}
 		// What was compacted away is stepped over, and is no reason for an empty page.
-		if len(page.gaps) > 0 || page.next == f.Offset || page.records > 0 && page.next >= fetched.HighWatermark {
+		if len(page.gaps) > 0 || page.at.next == before || page.records > 0 && page.at.next >= page.at.bounds.HighWatermark {
 			return nil
 		}
 	}
 	return nil
 }
 
-// The sizes by which a page guesses how much of the log it needs.
-const (
-	guessedRecord = 256
-	leastFetch    = 64 << 10
-	mostFetch     = 1 << 20 // at a time: a page of many megabytes does not hold its part of the log as well
-)
-
-// want is about how much of the log the rest of the page takes: as much a record as so far.
-func (page *offsetPage) want(q reading) int {
-	each := guessedRecord
-	if page.records > 0 {
-		each = (len(page.b) - page.start) / page.records
-	}
-	left := q.limit.Bytes - (len(page.b) - page.start)
-	return min(max(left, 1), max(leastFetch, (q.limit.Records-page.records)*each), mostFetch)
-}
-
-// take writes what was fetched, as far as the page has room, and the node memory for it. full says that it
-// has no more.
-func (page *offsetPage) take(f *topic.Fetched, q reading) (full bool, err error) {
-	var r batch.Reader
-	defer r.Close()
-	r.Reset(f.Batches, page.next)
-	options := recordjson.Options{Format: q.values}
-	for r.Next() {
-		if r.Header().Attributes&batch.Control != 0 {
-			continue
-		}
-		record := r.Record()
-		if page.records == q.limit.Records {
-			return true, nil
-		}
-		before := len(page.b)
-		page.b = append(recordjson.Append(page.b, record, options), ',')
-		over := page.records > 0 && len(page.b)-page.start > q.limit.Bytes
-		if !over {
-			if err := page.pay(); err != nil && page.records == 0 {
-				return false, err
-			} else if err != nil {
-				over = true
-			}
-		}
-		if over {
-			page.b = page.b[:before]
-			return true, nil
-		}
-		// A gap before the record was stepped over with it.
-		page.addGaps(f, page.next, record.Offset)
-		page.records++
-		page.next = record.Offset + 1
-	}
-	if err := r.Err(); err != nil {
-		return false, err
-	}
-	page.addGaps(f, page.next, f.Next)
-	page.next = max(page.next, f.Next)
-	return page.records == q.limit.Records, nil
-}
-
-// addGaps adds the gaps that lie between two offsets.
-func (page *offsetPage) addGaps(f *topic.Fetched, from, to topic.Offset) {
-	for _, g := range f.Gaps {
-		if g.Start >= from && g.Start < to || g.Start < from && g.End > from {
-			page.gaps = append(page.gaps, g)
-		}
-	}
-}
-
 func (page *offsetPage) begin(dst []byte) []byte {
 	dst = append(dst, `{"topic":"`...)
-	dst = append(dst, page.path.Topic...)
+	dst = append(dst, page.at.path.Topic...)
 	dst = append(dst, `","partition":`...)
-	dst = strconv.AppendInt(dst, int64(page.path.Partition), 10)
+	dst = strconv.AppendInt(dst, int64(page.at.path.Partition), 10)
 	return append(dst, `,"records":[`...)
 }
 
 func (page *offsetPage) end(dst []byte) []byte {
 	dst = endList(dst)
-	dst = appendOffset(dst, "next_offset", page.next)
-	dst = appendOffset(dst, "log_start_offset", page.last.LogStart)
-	dst = appendOffset(dst, "high_watermark", page.last.HighWatermark)
+	dst = appendOffset(dst, "next_offset", page.at.next)
+	dst = appendOffset(dst, "log_start_offset", page.at.bounds.LogStart)
+	dst = appendOffset(dst, "high_watermark", page.at.bounds.HighWatermark)
 	dst = append(dst, `,"leader_epoch":`...)
-	dst = strconv.AppendInt(dst, int64(page.last.LeaderEpoch), 10)
-	gaps := make([]session.Gap, len(page.gaps))
-	for i, g := range page.gaps {
-		gaps[i] = session.Gap{Topic: page.path.Topic, Partition: g.Partition, From: g.Start, To: g.End, Reason: g.Reason}
-	}
-	return append(appendGaps(dst, gaps), '}', lineEnd)
+	dst = strconv.AppendInt(dst, int64(page.at.bounds.LeaderEpoch), 10)
+	return append(appendGaps(dst, page.gaps), '}', lineEnd)
 }
 
 // endList ends a list whose items have each a comma behind them.
@@ -379,7 +300,7 @@ func (s *Server) readTopic(c *fiber.Ctx) error {
 // that came in a header.
 func readSpec(c *fiber.Ctx, cursor string) (session.Spec, error) {
 	var spec session.Spec
-	name, err := topic.ParseName(c.Params("topic"))
+	name, err := topicParam(c)
 	if err != nil {
 		return spec, err
 	}
@@ -419,13 +340,14 @@ func readPosition(c *fiber.Ctx, cursor string, spec *session.Spec) error {
 
 // topicPage answers with one page.
 func (s *Server) topicPage(c *fiber.Ctx, spec session.Spec, q reading) error {
-	ctx, cancel := context.WithTimeout(s.waits, q.wait)
-	defer cancel()
 	r, err := s.deps.Hub.Open(s.works, spec)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	wait := deadlineOf(c.Context())
+	ctx := wait.beginWait(s.waits, q.wait, connOf(c.Context()))
+	defer wait.end()
 	page := cursorPage{pageBody: s.newPage(), lines: spec.Format.Shape == session.Lines}
 	defer page.drop()
 	page.begin(spec.Topics[0])

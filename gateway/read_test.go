@@ -349,3 +349,25 @@ func TestAPageTellsOfDamage(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// A path is unescaped once, and a + in it is a +.
+func TestNamesInPathsAreUnescapedOnce(t *testing.T) {
+	w := start(t)
+	w.produceValues("0")
+	w.send("GET", "/v1/topics/%6frders/partitions/%30/records", "").want(t, 200)
+	w.send("GET", "/v1/topics/%6frders/records", "").want(t, 200)
+	w.send("GET", "/v1/topics/%6frders", "").want(t, 200)
+	for path, message := range map[string]string{
+		"/v1/topics/%256frders":         `has \"%\" at byte 0`,
+		"/v1/topics/%256frders/records": `has \"%\" at byte 0`,
+		"/v1/topics/or+ders/records":    `has \"+\" at byte 2`,
+		"/v1/topics/or+ders":            `has \"+\" at byte 2`,
+	} {
+		w.send("GET", path, "").want(t, 422, message)
+	}
+	for _, path := range []string{"/v1/topics/o%7/records", "/v1/topics/o%zz", "/v1/topics/orders/partitions/%3/records"} {
+		if got := w.exchange("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400") {
+			t.Errorf("%s: %.200q", path, got)
+		}
+	}
+}

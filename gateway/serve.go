@@ -168,8 +168,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// hidesSlash finds %2F and %5C in a path. The router works on the decoded path, so a name that holds one
-// would be taken for more of the path: a/partitions/0 as a name would be partition 0 of topic a.
+// hidesSlash finds %2F and %5C in a path. No name has one, and what stands before this node may work on the
+// decoded path: a/partitions/0 as a name would be partition 0 of topic a to it.
 func hidesSlash(uri []byte) bool {
 	for {
 		at := bytes.IndexAny(uri, "%?")

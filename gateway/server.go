@@ -106,7 +106,6 @@ func (s *Server) build() error {
 		AppName:                      "weir",
 		DisableStartupMessage:        true,
 		StrictRouting:                true,
-		UnescapePath:                 true,
 		CaseSensitive:                true,
 		BodyLimit:                    s.cfg.RequestBytes,
 		StreamRequestBody:            true, // body.go counts and limits what is read
@@ -180,6 +179,7 @@ func (s *Server) drain(l *listener) {
 	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	s.endWaits()
+	l.cancelAll()
 	s.drainStreams(bounded)
 	if err := s.app.Server().ShutdownWithContext(bounded); err != nil && !errors.Is(err, net.ErrClosed) {
 		s.logger.Warn("requests were cut off", "connections", l.open(), "err", err)
