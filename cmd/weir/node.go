@@ -15,6 +15,7 @@ import (
 	"github.com/weirlog/weir"
 	"github.com/weirlog/weir/broker"
 	"github.com/weirlog/weir/broker/cluster/quorum"
+	"github.com/weirlog/weir/broker/group/view"
 	"github.com/weirlog/weir/cmd/weir/config"
 	"github.com/weirlog/weir/gateway"
 	"github.com/weirlog/weir/gateway/session"
@@ -31,7 +32,7 @@ type server struct {
 	greet  func(net.Addr) // tells a person where the node serves; may be nil
 }
 
-// run holds the data directory and has the rooms started upwards, quorum, broker, door, and stopped
+// run holds the data directory and has the rooms started upwards, quorum, groups' view, broker, door, and stopped
 // downwards. It returns when everything is closed.
 func (s *server) run(ctx context.Context) (err error) {
 	if err := probe(ctx, s.cfg.Gateway.Address); err != nil {
@@ -81,9 +82,15 @@ func (s *server) start(stack *run.Stack, dir *storage.Dir) error {
 		return err
 	}
 
+	groups, err := s.groupView(stack, dir)
+	if err != nil {
+		return err
+	}
 	cfg := s.cfg.Broker
 	cfg.ClusterID = dir.ClusterID
-	node, err := broker.New(cfg, broker.Deps{FS: vfs.OS{}, Cluster: members, SameBoot: dir.SameBoot, Logger: s.logger, Registerer: registry})
+	node, err := broker.New(cfg, broker.Deps{
+		FS: vfs.OS{}, Cluster: members, Groups: groups, SameBoot: dir.SameBoot, Logger: s.logger, Registerer: registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -125,10 +132,27 @@ func (s *server) quorum(dir *storage.Dir, registry prometheus.Registerer) (*quor
 	})
 }
 
+// groupView opens the copy of what __groups says, which is closed after the broker is.
+func (s *server) groupView(stack *run.Stack, dir *storage.Dir) (*view.View, error) {
+	v, err := view.Open(filepath.Join(dir.Path, "groups", "view.db"), s.logger)
+	if err != nil {
+		return nil, err
+	}
+	err = stack.Start("groups' view", func(ctx context.Context, ready func()) error {
+		ready()
+		<-ctx.Done()
+		return v.Close()
+	})
+	if err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return v, nil
+}
+
 // door opens the gateway and returns where it listens.
 func (s *server) door(stack *run.Stack, node *broker.Node, registry *prometheus.Registry) (net.Addr, error) {
 	hub, err := session.NewHub(s.cfg.Sessions, session.Deps{
-		Log: node, Producer: node, NodeID: node.ID(), Logger: s.logger, Registerer: registry,
+		Log: node, Producer: node, Groups: node, NodeID: node.ID(), Logger: s.logger, Registerer: registry,
 	})
 	if err != nil {
 		return nil, err

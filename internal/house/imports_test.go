@@ -54,7 +54,7 @@ var rooms = map[string][]string{
 	// The only place that knows every room.
 	"cmd/weir": {
 		".", "internal/fault", "internal/run", "topic", "storage", "storage/vfs", "broker", "broker/cluster", "broker/cluster/quorum",
-		"gateway", "gateway/session", "web", "cmd/weir/client", "cmd/weir/config",
+		"broker/group/view", "gateway", "gateway/session", "web", "cmd/weir/client", "cmd/weir/config",
 	},
 }
 
