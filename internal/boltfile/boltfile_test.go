@@ -232,19 +232,20 @@ func TestWhatBboltWouldStumbleOver(t *testing.T) {
 		spoil func(b []byte)
 		says  string
 	}{
-		"one page for two":          {func(b []byte) { copy(b[branch+pageHead+8:branch+pageHead+16], b[branch+pageHead+24:]) }, "belongs to the page after it"},
-		"a circle":                  {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], order.Uint64(b[branch:])) }, "in two places"},
-		"a page that is not there":  {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], 1<<40) }, "refers to page"},
-		"a head as a page":          {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], 1) }, "refers to page"},
-		"pages that overlap":        {func(b []byte) { order.PutUint32(b[leaf+12:], 2) }, "in two places"},
-		"more pages than there are": {func(b []byte) { order.PutUint32(b[leaf+12:], 1<<31) }, "more, of"},
-		"fewer elements":            {func(b []byte) { order.PutUint16(b[leaf+10:], order.Uint16(b[leaf+10:])-1) }, "not packed"},
-		"no elements in a branch":   {func(b []byte) { order.PutUint16(b[branch+10:], 0) }, "refers to nothing"},
-		"a key without end":         {func(b []byte) { order.PutUint32(b[leaf+pageHead+8:], 1<<31) }, "not packed"},
-		"an empty key":              {func(b []byte) { order.PutUint32(b[leaf+pageHead+8:], 0) }, "not packed"},
-		"another kind":              {func(b []byte) { order.PutUint16(b[leaf+8:], 0x20) }, "of kind"},
-		"another number":            {func(b []byte) { order.PutUint64(b[leaf:], 3) }, "says that it is page"},
-		"both heads":                {func(b []byte) { b[pageHead+20]++; b[testPage+pageHead+20]++ }, "neither head"},
+		"one page for two":                    {func(b []byte) { copy(b[branch+pageHead+8:branch+pageHead+16], b[branch+pageHead+24:]) }, "belongs to the page after it"},
+		"a circle":                            {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], order.Uint64(b[branch:])) }, "in two places"},
+		"a page that is not there":            {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], 1<<40) }, "refers to page"},
+		"a head as a page":                    {func(b []byte) { order.PutUint64(b[branch+pageHead+8:], 1) }, "refers to page"},
+		"pages that overlap":                  {func(b []byte) { order.PutUint32(b[leaf+12:], 2) }, "in two places"},
+		"more pages than there are":           {func(b []byte) { order.PutUint32(b[leaf+12:], 1<<31) }, "more, of"},
+		"fewer elements":                      {func(b []byte) { order.PutUint16(b[leaf+10:], order.Uint16(b[leaf+10:])-1) }, "not packed"},
+		"no elements in a branch":             {func(b []byte) { order.PutUint16(b[branch+10:], 0) }, "refers to nothing"},
+		"a key without end":                   {func(b []byte) { order.PutUint32(b[leaf+pageHead+8:], 1<<31) }, "not packed"},
+		"an empty key":                        {func(b []byte) { order.PutUint32(b[leaf+pageHead+8:], 0) }, "not packed"},
+		"another kind":                        {func(b []byte) { order.PutUint16(b[leaf+8:], 0x20) }, "of kind"},
+		"another number":                      {func(b []byte) { order.PutUint64(b[leaf:], 3) }, "says that it is page"},
+		"a table within a page with a number": {func(b []byte) { b[bytes.LastIndex(b, []byte("empty"))+5+tableHead+2] = 4 }, "a table within page"},
+		"both heads":                          {func(b []byte) { b[pageHead+20]++; b[testPage+pageHead+20]++ }, "neither head"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bytes.Clone(whole)

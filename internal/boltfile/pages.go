@@ -174,9 +174,13 @@ func (p *pages) table(value []byte, number uint64) error {
 	if root := order.Uint64(value); root != 0 {
 		return p.tree(root, nil, nil, 0)
 	}
-	all, err := elements(value[tableHead:], number)
+	within := value[tableHead:]
+	all, err := elements(within, number)
 	if err != nil {
 		return err
+	}
+	if own, more := order.Uint64(within), order.Uint32(within[12:]); own != 0 || more != 0 {
+		return Damaged("a table within page %d says that it is page %d and %d more", number, own, more)
 	}
 	for i, e := range all {
 		if e.kind != leafPage || e.flags != 0 || i > 0 && bytes.Compare(e.key, all[i-1].key) <= 0 {

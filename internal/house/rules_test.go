@@ -36,8 +36,8 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 func TestPureRoomsStartNoGoroutine(t *testing.T) {
 	fset, all := files(t)
 	pure := []string{
-		"topic", "topic/batch", "storage", "storage/vfs", "broker/replica", "broker/cluster",
-		"gateway/problem", "gateway/recordjson", "web", "internal/fault",
+		"topic", "topic/batch", "storage", "storage/vfs", "broker/replica", "broker/cluster", "broker/group", "broker/group/view",
+		"gateway/problem", "gateway/recordjson", "web", "internal/boltfile", "internal/fault",
 	}
 	for _, f := range all {
 		if f.test || !slices.Contains(pure, f.pkg) {
