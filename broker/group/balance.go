@@ -97,9 +97,12 @@ func (g *Group) settle(p *part) {
 		g.give(p, p.target)
 	case p.holder == p.target:
 		if p.leaving != topic.NoGroupEpoch {
-			// It comes back before it was given up. The epoch is a new one all the same: its member may know
-			// that it lost the partition, and have dropped records that a cursor from before has passed.
-			p.leaving, p.assigned = topic.NoGroupEpoch, g.raise()
+			// It comes back before it was given up. When its member may know that it was taken away it is another
+			// assignment all the same: the member may have dropped records that a cursor from before has passed.
+			if p.holder.told >= p.leaving {
+				p.assigned = g.raise()
+			}
+			p.leaving = topic.NoGroupEpoch
 			g.leaving--
 			g.moves++
 			g.concern(p.holder)

@@ -147,6 +147,7 @@ type member struct {
 	closed  time.Time // when its connection was closed, or its waiting poll given up; zero: it was not
 	waiting bool      // a poll of it waits
 	at      topic.NodeID
+	told    topic.GroupEpoch // the newest that an answer to it has had, or may have had
 
 	view     []topic.Assignment // the answer to its polls; immutable, since those who were answered share it
 	waits    []topic.GroupWaiting

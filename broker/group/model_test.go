@@ -64,6 +64,7 @@ type model struct {
 	rng   *rand.Rand
 	world *world
 	stale bool // the world has changed, and the group was not told
+	calm  bool // nothing fails any more
 	cfg   Config
 	group *Group
 	kept  kept
@@ -74,6 +75,7 @@ type model struct {
 	made      int
 	log       map[topic.Ref]*log
 	committed map[topic.Ref]topic.Offset // as the group had it after the call before
+	granted   map[topic.Ref]topic.GroupEpoch // the newest assignment that somebody was told
 	last      *aim                       // as it was after the call before; nil: not to be compared with
 	trace     []string
 }
@@ -102,18 +104,26 @@ type process struct {
 	dead    bool
 	paused  time.Time // it does nothing before
 	without bool      // its commits name no assignment, only the member's epoch
+
+	// What the model knows, so as to say which of its commits have to count.
+	called  time.Time // its session is no older
+	learned time.Time // the answer that it knows is no older; zero: its commits may count or not
 }
 
 type reading struct {
 	next, done topic.Offset // read up to, and worked off up to
 	assigned   topic.GroupEpoch
 	leaving    bool
+	moved      bool // by a seek that it has not learned of: nothing of it may count
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), world: newWorld(), cfg: testConfig(), now: time.UnixMilli(1_000_000),
-		log: map[topic.Ref]*log{}, committed: map[topic.Ref]topic.Offset{},
+		log: map[topic.Ref]*log{}, committed: map[topic.Ref]topic.Offset{}, granted: map[topic.Ref]topic.GroupEpoch{},
+	}
+	if seed%3 == 0 {
+		m.cfg.OffsetsRetention = 10 * time.Minute
 	}
 	m.cfg.MaxMembers = 8
 	if seed%5 == 0 {
@@ -126,9 +136,11 @@ func newModel(t *testing.T, seed uint64) *model {
 	return m
 }
 
+const traceLines = 40
+
 func (m *model) failf(format string, args ...any) {
 	m.t.Helper()
-	from := max(0, len(m.trace)-40)
+	from := max(0, len(m.trace)-traceLines)
 	for _, line := range m.trace[from:] {
 		m.t.Log(line)
 	}
@@ -166,6 +178,7 @@ func (m *model) step() {
 		m.seek()
 	case n < 93:
 		m.alter()
+		m.delete()
 	case n < 96:
 		m.load()
 	case n < 99:
@@ -241,7 +254,7 @@ func (m *model) act() {
 		p.sub = m.subscription()
 		m.call(p, true)
 	case n < 36:
-		p.epoch, p.parts = topic.NoGroupEpoch, map[topic.Ref]*reading{} // started anew by its name
+		p.epoch, p.parts, p.learned = topic.NoGroupEpoch, map[topic.Ref]*reading{}, time.Time{} // started anew by its name
 		m.call(p, true)
 	default:
 		m.group.Alive(p.name, p.epoch, m.now)
@@ -250,6 +263,7 @@ func (m *model) act() {
 
 // disconnect tells of a connection that was closed, or a poll that was given up; sometimes nobody notices.
 func (m *model) disconnect(p *process) {
+	p.learned = time.Time{}
 	if m.rng.IntN(2) == 0 {
 		m.group.Disconnect(p.name, p.epoch, m.now)
 	}
@@ -294,6 +308,11 @@ func (m *model) call(p *process, poll bool) {
 	q := &topic.GroupPoll{
 		Group: "billing", Member: p.name, Kind: p.kind, Node: 1, Epoch: p.epoch, Heartbeat: !poll, Start: p.start, Ack: p.commits(),
 	}
+	if m.rng.IntN(20) == 0 {
+		for i := range q.Ack {
+			q.Ack[i].Next = topic.Offset(m.rng.Int64N(int64(q.Ack[i].Next) + 1)) // an old one, sent again
+		}
+	}
 	if poll {
 		q.Subscription = &p.sub
 	}
@@ -317,21 +336,51 @@ func (m *model) call(p *process, poll bool) {
 	if !known && p.epoch != topic.NoGroupEpoch {
 		m.tally.rejoined++
 	}
+	if p.epoch == topic.NoGroupEpoch || !known {
+		m.took(p)
+	}
+	if !known && len(turn.NotCommitted) != len(q.Ack) {
+		m.failf("commits of somebody who was no member count")
+	}
 	m.acks(p, q, &turn, starts)
+	p.called = m.now
 	if same && !m.stale && !maps.Equal(targets, m.targets()) {
 		m.failf("a call that changes nothing changes who is to read what")
 	}
 	if !m.after(records) {
 		return // nobody will hear of it
 	}
+	for _, a := range turn.Assignment {
+		m.granted[a.Ref] = max(m.granted[a.Ref], a.Assigned)
+	}
 	if m.rng.IntN(10) == 0 {
 		m.tally.lost++
+		p.learned = time.Time{}
 		return // the answer is lost
 	}
 	p.learn(&turn)
+	p.learned = m.now
 	if poll && m.rng.IntN(3) > 0 {
 		m.group.EndPoll(p.name, true, m.now)
 	}
+}
+
+// took says that a process has the name now: others that had it have lost it.
+func (m *model) took(p *process) {
+	for _, other := range m.processes {
+		if other.name == p.name {
+			other.learned = time.Time{}
+		}
+	}
+}
+
+// stands says that a process has its place for sure, and knows it: its commits have to count.
+func (m *model) stands(p *process) bool {
+	session := m.group.settings.MaxPollInterval
+	if p.kind == topic.ConnectedMember {
+		session = m.group.settings.Session
+	}
+	return !p.learned.IsZero() && m.now.Sub(p.called) < session && m.now.Sub(p.learned) < session
 }
 
 func (m *model) refusedCall(p *process, err error) {
@@ -364,11 +413,21 @@ func (m *model) acks(p *process, q *topic.GroupPoll, turn *topic.GroupTurn, star
 	}
 	m.tally.refused += len(refused)
 	for _, c := range q.Ack {
-		if _, not := refused[c.Ref]; not {
+		r := p.parts[c.Ref]
+		before, had := m.committed[c.Ref]
+		if why, not := refused[c.Ref]; not {
+			if m.stands(p) && !r.leaving && !r.moved && why != topic.TopicGone && !(why == topic.BehindFirst && c.Next < before) {
+				m.failf("%v:%d of %d has to count, and does not: %s", c.Ref, c.Next, p.number, why)
+			}
 			continue
 		}
 		m.tally.accepted++
-		before, had := m.committed[c.Ref]
+		if r.moved {
+			m.failf("a commit from before a seek counts: %v:%d of %d", c.Ref, c.Next, p.number)
+		}
+		if newest := m.granted[c.Ref]; r.assigned < newest {
+			m.failf("%v:%d of %d counts, made in assignment %d, and the newest one is %d", c.Ref, c.Next, p.number, r.assigned, newest)
+		}
 		if had && c.Next < before {
 			m.failf("a commit goes from %d to %d", before, c.Next)
 		}
@@ -423,6 +482,7 @@ func (m *model) leave(p *process) {
 		return
 	}
 	m.acks(p, &topic.GroupPoll{Ack: acks}, &topic.GroupTurn{NotCommitted: refused}, nil)
+	m.took(p)
 	m.after(records)
 }
 
@@ -506,6 +566,11 @@ func (m *model) seek() {
 		before := max(m.committed[s.Ref], 0)
 		m.excuse(s.Ref, before, s.Offset)
 		m.committed[s.Ref] = s.Offset
+		for _, p := range m.processes {
+			if r := p.parts[s.Ref]; r != nil {
+				r.moved = true
+			}
+		}
 	}
 	m.after(records)
 }
@@ -520,9 +585,30 @@ func (m *model) alter() {
 	m.after(records)
 }
 
+// delete deletes the group, where nobody is in it.
+func (m *model) delete() {
+	if m.group.Size() > 0 || !m.group.Exists() {
+		return
+	}
+	records, err := m.group.Delete(m.now)
+	if err != nil {
+		m.failf("%v", err)
+	}
+	m.notef("delete")
+	m.committed = map[topic.Ref]topic.Offset{}
+	m.after(records)
+}
+
 // load puts another coordinator in the place of the one there was.
 func (m *model) load() {
 	m.tally.loads++
+	if m.group.leaving > 0 {
+		// Nobody knows any more who was told that a partition is taken away, and so it may come back as another
+		// assignment.
+		for _, p := range m.processes {
+			p.learned = time.Time{}
+		}
+	}
 	m.group = m.kept.replay(m.t, "billing", m.cfg)
 	records := m.group.Loaded(m.world, m.now)
 	m.notef("loaded")
@@ -552,6 +638,12 @@ func (m *model) pass(d time.Duration) {
 		if !m.group.Exists() {
 			m.committed = map[topic.Ref]topic.Offset{}
 		}
+		if m.group.Gone() {
+			m.granted = map[topic.Ref]topic.GroupEpoch{}
+			m.group, m.kept = New("billing", m.cfg), kept{} // its coordinator forgets it
+			m.last = nil
+			break
+		}
 		m.after(records)
 	}
 	m.now = until
@@ -561,7 +653,7 @@ func (m *model) pass(d time.Duration) {
 // loaded from what is, and it says false.
 func (m *model) after(records []Record) bool {
 	m.check()
-	if len(records) > 0 && m.rng.IntN(60) == 0 {
+	if len(records) > 0 && !m.calm && m.rng.IntN(60) == 0 {
 		written := m.rng.IntN(2) == 0 // nobody knows
 		if written {
 			m.kept.add(records)
@@ -570,6 +662,12 @@ func (m *model) after(records []Record) bool {
 		m.group = m.kept.replay(m.t, "billing", m.cfg)
 		m.kept.add(m.group.Loaded(m.world, m.now))
 		m.stale, m.last = false, nil
+		for _, p := range m.processes {
+			p.learned = time.Time{}
+			for _, r := range p.parts {
+				r.moved = false
+			}
+		}
 		m.resync()
 		m.check()
 		return false
@@ -692,6 +790,7 @@ func (m *model) probe() {
 // after that everything is read.
 func (m *model) quiet() {
 	m.notef("quiet")
+	m.calm = true
 	m.unstale()
 	for _, p := range m.processes {
 		p.paused = time.Time{}

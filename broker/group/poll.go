@@ -61,6 +61,7 @@ func (g *Group) Poll(p *topic.GroupPoll, starts map[topic.Ref]topic.Offset, w Wo
 		refused = g.commit(m, p.Epoch, p.Ack, w)
 	}
 	m.refresh()
+	m.told = m.epoch
 	return topic.GroupTurn{
 		Member: m.name, Epoch: m.epoch, Assignment: m.view, AssignmentChanged: m.epoch != p.Epoch,
 		Waiting: m.waits, NotCommitted: refused, Start: g.start, Session: g.settings.Session,

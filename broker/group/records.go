@@ -246,7 +246,7 @@ func (g *Group) Loaded(w World, now time.Time) []Record {
 	g.index()
 	g.enter(now)
 	for _, m := range g.byName {
-		m.seen = now
+		m.seen, m.told = now, m.epoch
 		for _, p := range m.held {
 			p.leftAt = now
 		}
