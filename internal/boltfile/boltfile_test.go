@@ -76,8 +76,10 @@ func use(t testing.TB, path string, b []byte) error {
 	err = Guard(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			return tx.ForEach(func(name []byte, table *bbolt.Bucket) error {
-				rows := 0
-				if err := Rows(table, func(_, _ []byte) error { rows++; return nil }); err != nil {
+				if table == nil {
+					return nil // a row in the place of a table: the owner's check is there for that
+				}
+				if err := Rows(table, func(_, _ []byte) error { return nil }); err != nil {
 					return err
 				}
 				first, _ := table.Cursor().First()
