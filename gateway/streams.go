@@ -27,6 +27,7 @@ func (s *Server) mountStreams(r routes) {
 	r.Get("/v1/topics/:topic/partitions/:partition/records", s.readPartition)
 	r.Get("/v1/topics/:topic/events", s.topicEvents)
 	r.Get("/v1/events", s.events)
+	r.Add(fiber.MethodGet, "/v1/groups/:group/members/:member/records", s.groupRecords) // HEAD would join too
 	r.Get("/v1/ws", s.webSocket)
 	r.Get("/v1/topics/:topic/ws", s.topicWebSocket)
 }
@@ -105,15 +106,27 @@ func (s *Server) stream(c *fiber.Ctx, spec session.Spec, mouth session.Mouth, co
 	if err != nil {
 		return err
 	}
-	ctx := c.Context()
-	h := &ctx.Response.Header
-	h.SetContentType(contentType)
-	h.Set("X-Accel-Buffering", "no")
-	if ctx.IsHead() {
+	if c.Context().IsHead() {
+		streamHead(c, contentType)
 		reader.Close()
-		ctx.Response.SkipBody = true
+		c.Context().Response.SkipBody = true
 		return nil
 	}
+	s.begin(c, session.Stream{Reader: reader, Mouth: mouth}, contentType)
+	return nil
+}
+
+func streamHead(c *fiber.Ctx, contentType string) {
+	h := &c.Context().Response.Header
+	h.SetContentType(contentType)
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// begin gives the connection to a stream, once the request is done with.
+func (s *Server) begin(c *fiber.Ctx, st session.Stream, contentType string) {
+	streamHead(c, contentType)
+	ctx := c.Context()
+	h := &ctx.Response.Header
 	chunked := ctx.Request.Header.IsHTTP11()
 	s.takeOver(ctx, func(conn net.Conn) {
 		if chunked {
@@ -122,10 +135,10 @@ func (s *Server) stream(c *fiber.Ctx, spec session.Spec, mouth session.Mouth, co
 			h.SetContentLength(-2)
 		}
 		h.SetConnectionClose()
-		head := bytes.Clone(h.Header()) // the session goes on with it when the request has long been given back
-		s.deps.Hub.Stream(conn, session.Stream{Reader: reader, Mouth: mouth, Head: head, Chunked: chunked})
+		st.Head = bytes.Clone(h.Header()) // the session goes on with it when the request has long been given back
+		st.Chunked = chunked
+		s.deps.Hub.Stream(conn, st)
 	})
-	return nil
 }
 
 // takeOver hands the connection to take once the request is done with. The request and its answer are

@@ -254,9 +254,13 @@ func appendRefused(dst []byte, refused []topic.NotCommitted) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, `{"topic":`...)
-		dst = problem.AppendString(dst, string(n.Topic))
-		dst = append(dst, `,"partition":`...)
+		dst = append(dst, '{')
+		if n.Topic != "" {
+			dst = append(dst, `"topic":`...)
+			dst = problem.AppendString(dst, string(n.Topic))
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `"partition":`...)
 		dst = strconv.AppendInt(dst, int64(n.Ref.Partition), 10)
 		dst = append(dst, `,"next_offset":`...)
 		dst = strconv.AppendInt(dst, int64(n.Next), 10)

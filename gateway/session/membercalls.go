@@ -137,7 +137,7 @@ func (m *Membership) call(c groupJob) error {
 		return nil
 	case m.joined && c.poll.Subscription == nil && fault.Is(err, fault.NoMember):
 		// Its session is over. It joins again, and whether it may the node says.
-	case !fault.KindOf(err).Retryable() || !m.joined && time.Now().After(m.patience):
+	case !fault.KindOf(err).Retryable() || !m.joined && (fault.Is(err, fault.Stopping) || time.Now().After(m.patience)):
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.replies = append(c.replies, m.replies...)
