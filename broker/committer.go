@@ -150,6 +150,9 @@ func (c *coordinator) land(f *flight, err error) {
 		ring(c.wake)
 	}
 	f.landed = err == nil
+	if err != nil {
+		c.serving = false // what the rules say now was perhaps never said
+	}
 	f.end(err)
 }
 

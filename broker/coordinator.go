@@ -296,6 +296,9 @@ func (c *coordinator) wakeAt(at time.Time, ok bool) {
 func (c *coordinator) untilAlarm() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.seats) == 0 {
+		return time.Hour
+	}
 	if c.alarm.IsZero() {
 		return sweepEvery
 	}

@@ -74,10 +74,10 @@ func (s *seat) goesOn(op string, p *topic.GroupPoll) error {
 // answer waits for.
 func (s *seat) begin(p *topic.GroupPoll, answer *topic.GroupTurn, desk *coordinators, f *flight, now time.Time) {
 	t := s.turns[p.Member]
+	if t.waiting && p.Turn != t.number {
+		s.let(&t, f)
+	}
 	if p.Turn == 0 {
-		if t.waiting {
-			s.let(&t, f)
-		}
 		if p.Epoch == topic.NoGroupEpoch {
 			t.fenced = t.number
 		}
