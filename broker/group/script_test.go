@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,8 +53,9 @@ func playScene(t *testing.T, out *strings.Builder, text string) {
 		if answer := s.do(line); answer != "" {
 			fmt.Fprintf(out, "%s: %s\n", line, answer)
 		}
-		checkGroup(t, s.group)
-		sameAfterReplay(t, s.group, &s.kept)
+		if err := errors.Join(checkGroup(s.group), sameAfterReplay(s.group, &s.kept)); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
 	}
 }
 
@@ -184,7 +186,10 @@ func (s *scene) do(line string) string {
 	case "after":
 		return s.after(w.at(1))
 	case "load":
-		s.group = s.kept.replay(s.t, "billing", s.cfg)
+		var err error
+		if s.group, err = s.kept.replay("billing", s.cfg); err != nil {
+			s.t.Fatal(err)
+		}
 		return s.wrote(s.group.Loaded(s.world, s.now))
 	case "moved":
 		return fmt.Sprint(s.group.Moved())

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/weirlog/weir/topic"
@@ -94,14 +93,14 @@ func (k *kept) add(records []Record) {
 }
 
 // replay makes the group anew from its records; it is not Loaded.
-func (k *kept) replay(t testing.TB, name topic.GroupName, cfg Config) *Group {
+func (k *kept) replay(name topic.GroupName, cfg Config) (*Group, error) {
 	g := New(name, cfg)
 	for _, key := range k.keys {
 		if err := g.Replay(k.records[key]); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return g
+	return g, nil
 }
 
 // dump is all that is recorded of a group, in words.
@@ -132,56 +131,59 @@ func dump(g *Group) string {
 }
 
 // sameAfterReplay compares a group with what its records make.
-func sameAfterReplay(t testing.TB, g *Group, k *kept) {
-	t.Helper()
-	again := k.replay(t, g.name, g.cfg)
+func sameAfterReplay(g *Group, k *kept) error {
+	again, err := k.replay(g.name, g.cfg)
+	if err != nil {
+		return err
+	}
 	again.index()
 	if got, want := dump(again), dump(g); got != want {
-		t.Fatalf("the records make\n%s\nand the group is\n%s", got, want)
+		return fmt.Errorf("the records make\n%s\nand the group is\n%s", got, want)
 	}
+	return nil
 }
 
 // checkGroup finds where a group is at odds with itself.
-func checkGroup(t testing.TB, g *Group) {
-	t.Helper()
+func checkGroup(g *Group) error {
 	leaving := 0
 	for _, x := range g.topics {
 		if x.gone || g.met[x.id] != x {
-			t.Fatalf("topic %s is gone, and still there", x.name)
+			return fmt.Errorf("topic %s is gone, and still there", x.name)
 		}
 		for _, p := range x.parts {
 			if p.leaving != topic.NoGroupEpoch {
 				leaving++
 			}
 			if p.holder != nil && (g.members[p.holder.name] != p.holder || !slices.Contains(p.holder.held, p)) {
-				t.Fatalf("%s: %s has it and does not", p.path(), p.holder.name)
+				return fmt.Errorf("%s: %s has it and does not", p.path(), p.holder.name)
 			}
 			if p.target != nil && g.members[p.target.name] != p.target {
-				t.Fatalf("%s is for %s, who is gone", p.path(), p.target.name)
+				return fmt.Errorf("%s is for %s, who is gone", p.path(), p.target.name)
 			}
 			if p.holder == nil && p.target != nil {
-				t.Fatalf("%s is free, and %s does not get it", p.path(), p.target.name)
+				return fmt.Errorf("%s is free, and %s does not get it", p.path(), p.target.name)
 			}
 			if p.holder != nil && p.holder != p.target && p.leaving == topic.NoGroupEpoch {
-				t.Fatalf("%s is not for %s, and is not taken away", p.path(), p.holder.name)
+				return fmt.Errorf("%s is not for %s, and is not taken away", p.path(), p.holder.name)
 			}
 		}
 	}
 	if leaving != g.leaving {
-		t.Fatalf("%d partitions leave, %d are counted", leaving, g.leaving)
+		return fmt.Errorf("%d partitions leave, %d are counted", leaving, g.leaving)
 	}
 	held := map[*part]bool{}
 	for _, m := range g.byName {
 		if m.gone || m.epoch > g.epoch || m.since > m.epoch || m.interest == nil {
-			t.Fatalf("member %s: gone %t, epoch %d since %d of %d", m.name, m.gone, m.epoch, m.since, g.epoch)
+			return fmt.Errorf("member %s: gone %t, epoch %d since %d of %d", m.name, m.gone, m.epoch, m.since, g.epoch)
 		}
 		for _, p := range m.held {
 			if held[p] || p.holder != m || p.assigned > m.epoch || p.assigned == topic.NoGroupEpoch {
-				t.Fatalf("%s: %s holds it twice or not at all; assigned %d", p.path(), m.name, p.assigned)
+				return fmt.Errorf("%s: %s holds it twice or not at all; assigned %d", p.path(), m.name, p.assigned)
 			}
 			held[p] = true
 		}
 	}
+	return nil
 }
 
 func testConfig() Config {
