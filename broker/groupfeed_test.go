@@ -246,16 +246,15 @@ func TestGroupViewPieces(t *testing.T) {
 	if err := m.ack(0); err != nil {
 		t.Fatal(err)
 	}
-	r.groups.view = v
+	feeder := newCoordinators(r.Node, v) // the node's own feeder would come in between
 	p := r.groups.at[keyed([]byte("g"), groupPartitions)].Load().p
 	f := feeding{room: 1}
-	if err := r.groups.gather(t.Context(), p, &f); err != nil || len(f.updates) != 1 {
+	if err := feeder.gather(t.Context(), p, &f); err != nil || len(f.updates) != 1 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	if u := f.updates[0]; u.To.End != p.bounds().HighWatermark || f.room > 0 || !slices.ContainsFunc(u.Changes, func(c view.Change) bool { return c.Value != nil }) {
 		t.Errorf("%+v, %d left", u, f.room)
 	}
-	r.groups.view = nil
 	r.stop()
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
