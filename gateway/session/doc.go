@@ -18,6 +18,11 @@
 // stands at the tail of a partition shares one decoding and one encoding of each piece with everybody
 // else there; heads and cursors are each reader's own.
 //
+// A [Membership] makes a connection a member of a consumer group. Its reader is one of [Hub.OpenGroup], which
+// reads the partitions that the group assigns, wherever they lie, and is given others while it lives. A
+// goroutine of its own makes every call to the group's coordinator, one at a time, and keeps what is to be
+// committed meanwhile as one offset a partition; the session's goroutine waits for none of them.
+//
 // Three promises hold. A reader sees each partition's offsets rising and without holes; what retention,
 // damage or a cut log took is announced as a gap before the record behind it. A cursor that was sent
 // resumes exactly behind the records that were sent before it. One goroutine writes to a socket, and no

@@ -31,6 +31,7 @@ type fakeGroups struct {
 	trouble   error         // what every call answers; nil: what it should
 	hold      chan struct{} // what commits wait for; nil: nothing
 	making    int
+	released  func(p topic.Path, assigned topic.GroupEpoch, committed topic.Offset) // called when a partition is given up; nil: nobody cares
 }
 
 type fakeMember struct {
@@ -227,7 +228,13 @@ func (g *fakeGroups) PollGroup(ctx context.Context, p *topic.GroupPoll) (topic.G
 		}
 	}
 	if p.Turn == 0 {
-		m.held = slices.DeleteFunc(m.held, func(h fakeHolding) bool { return h.leaving != 0 && h.leaving <= p.Epoch })
+		m.held = slices.DeleteFunc(m.held, func(h fakeHolding) bool {
+			given := h.leaving != 0 && h.leaving <= p.Epoch
+			if given && g.released != nil {
+				g.released(h.path, h.assigned, g.committed[h.ref])
+			}
+			return given
+		})
 	}
 	for _, h := range m.held {
 		a := topic.Assignment{Topic: h.path.Topic, Ref: h.ref, Assigned: h.assigned, Committed: topic.NoOffset, LastEpoch: topic.NoEpoch, Leaving: h.leaving != 0}

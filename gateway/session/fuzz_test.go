@@ -93,6 +93,9 @@ var goodFrames = []string{
 	`{"id":"x","op":"subscribe","sub":"b","topics":["orders"],"from":{"offsets":{"0":1}},"value_format":"base64"}`,
 	`{"op":"subscribe","sub":"c","topic":"orders","partitions":[0],"from":{"timestamp":5}}`,
 	`{"op":"subscribe","sub":"d","topic":"orders","from":{"cursor":"c1.AAHWZFWzGBFR__0OCDggur51AwAAAgFrcuZN"}}`,
+	`{"id":2,"op":"subscribe","sub":"g","group":"billing","member":"w1","topics":["orders"],"ack":"auto","start":"ts:5","credit":{"records":3}}`,
+	`{"op":"subscribe","sub":"g2","group":"billing","topic_pattern":"or.*","ack":"manual"}`,
+	`{"id":3,"op":"ack","sub":"g","cursor":"g1.AapWbYgMAJUXbZQ"}`, `{"op":"unsubscribe","sub":"g"}`,
 	`{"op":"seek","sub":"a","to":"-5"}`, `{"op":"seek","sub":"a","to":{"offsets":{"0":2}}}`,
 	`{"op":"credit","sub":"a","records":500,"bytes":524288}`,
 	`{"op":"pause","sub":"a"}`, `{"op":"resume","sub":"a"}`, `{"op":"unsubscribe","sub":"a"}`, `{"id":7,"op":"ping"}`,
@@ -163,7 +166,12 @@ func TestFuzzedFramesLeaveNothingBehind(t *testing.T) {
 	log := newFakeLog(t)
 	log.create("orders", 2)
 	log.values("orders", 0, "1", `"two"`, "[3]", "null")
-	h := newHub(t, log, func(c *session.Config) { c.Goodbye = 100 * time.Millisecond })
+	cfg := session.DefaultConfig()
+	cfg.Goodbye = 100 * time.Millisecond
+	h, err := session.NewHub(cfg, session.Deps{Log: log, Producer: log, Groups: newFakeGroups(t, log, orders0), NodeID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	addr := listenTCP(t, h)
 	exchange := func(raw string) {
 		c, err := net.Dial("tcp", addr)

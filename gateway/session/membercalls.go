@@ -211,7 +211,7 @@ func (m *Membership) hold(p *topic.GroupPoll, turn *topic.GroupTurn) bool {
 			h = &holding{topic: a.Topic, assigned: a.Assigned, leaving: a.Leaving, given: a.Leaving}
 			m.giveUp = m.giveUp || a.Leaving
 		case !a.Leaving:
-			h.leaving, h.told, h.given = false, false, false
+			h.leaving, h.given = false, false
 		case !h.leaving:
 			h.leaving, h.before = true, m.epoch
 		}

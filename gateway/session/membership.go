@@ -86,8 +86,7 @@ type holding struct {
 	topic    topic.Name
 	assigned topic.GroupEpoch
 	leaving  bool             // was taken away
-	told     bool             // and the session knows
-	given    bool             // and it is given up, as soon as the node hears of it
+	given    bool             // and is given up, as soon as the node hears of it
 	before   topic.GroupEpoch // the last epoch in which it was not leaving
 }
 
@@ -218,9 +217,6 @@ func (m *Membership) take() groupNews {
 	if m.err != nil {
 		n.failed, m.replies = m.replies, nil
 	}
-	for _, h := range m.held {
-		h.told = h.leaving
-	}
 	return n
 }
 
@@ -269,10 +265,11 @@ func (m *Membership) refuse(c *topic.GroupCommit, h *holding) topic.NotCommitted
 	return n
 }
 
-// settle gives up what was taken away and has nothing unacknowledged. mu is held.
+// settle gives up what was taken away and has nothing unacknowledged. The session sends nothing between the
+// news that something was taken away and its retarget, so that what settles meanwhile stays so. mu is held.
 func (m *Membership) settle(r *Reader) {
 	for ref, h := range m.held {
-		if h.leaving && h.told && !h.given && !r.unacked(ref, h.assigned) {
+		if h.leaving && !h.given && !r.unacked(ref, h.assigned) {
 			h.given, m.giveUp = true, true
 		}
 	}
