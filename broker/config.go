@@ -41,7 +41,7 @@ type Config struct {
 
 	OpenFiles    int   // storage.open_files: of logs, beside those in use
 	IndexBytes   int64 // storage.index_bytes: of the indexes of closed segments, in memory
-	ReserveBytes int64 // storage.reserve_bytes: room on the disk that appends leave free
+	ReserveBytes int64 // storage.reserve_bytes: room on the disk that appends leave free; those of weir's own topics may use half of it
 
 	CleanInterval time.Duration // clean.interval: between two rounds of retention and compaction
 	OpenAtOnce    int           // start.parallel: partitions that are opened at the same time
