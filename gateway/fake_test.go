@@ -25,6 +25,14 @@ type fakeNode struct {
 	// produce, when not nil, answers in place of the log.
 	produce atomic.Pointer[func(ctx context.Context, a *topic.Append) error]
 	calls   atomic.Int64 // of Produce
+
+	trouble atomic.Pointer[troubled] // of one topic, to whoever reads it; nil: none
+}
+
+// troubled is a topic that cannot be read.
+type troubled struct {
+	name topic.Name
+	err  error
 }
 
 type fakeTopic struct {
@@ -399,6 +407,9 @@ func (n *fakeNode) fetch(f topic.Fetch) (topic.Fetched, *fakeLog, error) {
 	}
 	if err != nil {
 		return topic.Fetched{}, nil, err
+	}
+	if bad := n.trouble.Load(); bad != nil && bad.name == t.d.Name {
+		return topic.Fetched{}, nil, bad.err
 	}
 	b := l.bounds()
 	path := topic.Path{Topic: t.d.Name, Partition: f.Partition}

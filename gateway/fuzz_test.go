@@ -40,6 +40,11 @@ var templates = []string{
 	"GET /v1/topics/a/records?from=earliest&wait_ms=0&value_format=string HTTP/1.1\r\nHost: localhost\r\nWeir-Cursor: c1.AAAA\r\n\r\n",
 	"GET /v1/topics/a/offsets?at=ts:1000 HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:3000\r\nX-Request-Id: abc\r\n\r\n",
 	"OPTIONS /v1/topics HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+	post("/v1/groups/g/members/m/poll", typeJSON, `{"topics":["a"],"wait_ms":0,"start":"earliest"}`),
+	post("/v1/groups/g/members/-/poll", typeJSON, `{"topic_pattern":"a.*","wait_ms":0,"max_bytes":1,"auto_ack":true}`),
+	post("/v1/groups/g/members/m/commit", typeJSON, `{"epoch":1,"offsets":[{"topic":"a","partition":0,"next_offset":0,"metadata":"x"}]}`),
+	post("/v1/groups/g/seek", typeJSON, `{"topics":["a"],"to":"ts:1000"}`),
+	"DELETE /v1/groups/g/members/m?ack=g1.AAAA&epoch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"DELETE /v1/topics/c HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n",
 }
 

@@ -4,7 +4,6 @@ package gateway
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,20 +15,6 @@ import (
 var longReads = []string{
 	"GET /v1/topics/orders/partitions/0/records?offset=latest&wait_ms=%d HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /v1/topics/orders/records?from=latest&wait_ms=%d HTTP/1.1\r\nHost: localhost\r\n\r\n",
-}
-
-// ask sends a request on a connection of its own.
-func (w *world) ask(request string, args ...any) *net.TCPConn {
-	w.t.Helper()
-	c, err := net.Dial("tcp", w.addr())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = c.Close() })
-	if _, err := fmt.Fprintf(c, request, args...); err != nil {
-		w.t.Fatal(err)
-	}
-	return c.(*net.TCPConn)
 }
 
 // A read that waits for records ends soon after its client has gone, and not at the end of its wait.
@@ -77,4 +62,14 @@ func TestAReaderWhoseNextRequestWaitsIsNotGone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// So does a poll, and it renews no session: the group learns that its member may be gone.
+func TestAPollerThatHangsUpIsNotWaitedFor(t *testing.T) {
+	w := start(t)
+	w.fill("orders", 1, 0)
+	c := w.ask("%s", post(worker+"/poll", typeJSON, `{"topics":["orders"],"wait_ms":60000}`))
+	until(t, func() bool { return w.groups.waiting("billing", "w") })
+	_ = c.Close()
+	until(t, func() bool { all, gone := w.groups.ends(); return all == 1 && gone == 1 })
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirlog/weir/gateway/problem"
 	"github.com/weirlog/weir/internal/fault"
-	"github.com/weirlog/weir/topic"
 )
 
 // How many items a page of a list has.
@@ -30,7 +29,8 @@ func pageSize(n *int) (int, error) {
 // pageToken is where the next page begins. To clients it is opaque.
 func pageToken(last string) string { return base64.RawURLEncoding.EncodeToString([]byte(last)) }
 
-func pageAfter(token *string) (string, error) {
+// pageAfter is the name that the page before ended with; empty on the first page.
+func pageAfter[Name ~string](token *string, parse func(string) (Name, error)) (Name, error) {
 	if token == nil || *token == "" {
 		return "", nil
 	}
@@ -38,10 +38,11 @@ func pageAfter(token *string) (string, error) {
 	if err != nil {
 		return "", badPageToken()
 	}
-	if _, err := topic.ParseName(string(last)); err != nil {
+	name, err := parse(string(last))
+	if err != nil {
 		return "", badPageToken()
 	}
-	return string(last), nil
+	return name, nil
 }
 
 func pagePartition(token *string) (int, error) {

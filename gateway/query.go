@@ -29,6 +29,8 @@ var parameters = map[string][]string{
 	"GET /v1/topics/:topic/events":                        {"cursor", "data", "event", "from", "last_event_id", "on_gap", "partitions", "value_format"},
 	"GET /v1/events":                                      {"cursor", "data", "event", "from", "last_event_id", "on_gap", "topic", "value_format"},
 	"GET /v1/groups/:group/members/:member/records":       {"ack", "start", "topic_pattern", "topic_prefix", "topics", "value_format"},
+	"GET /v1/groups":                                      {"page_size", "page_token"},
+	"DELETE /v1/groups/:group/members/:member":            {"ack", "epoch"},
 	"GET /v1/topics/:topic/ws":                            {"cursor", "from", "on_gap", "partitions", "value_format"},
 }
 

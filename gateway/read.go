@@ -21,6 +21,8 @@ type Fetcher interface {
 	// Fetch returns whole batches of one partition, and waits for some where there are none. The end of
 	// ctx ends the wait with what there is.
 	Fetch(ctx context.Context, f topic.Fetch) (topic.Fetched, error)
+	// Listen rings bell when there may be more to read in a partition, until stop is called.
+	Listen(ref topic.Ref, bell chan<- struct{}) (stop func(), err error)
 }
 
 // The limits of a page, and of the wait for one.

@@ -32,6 +32,7 @@ type Node interface {
 // Deps is what a Server is handed.
 type Deps struct {
 	Node       Node
+	Groups     Groups                // the consumer groups; nil: the node serves none
 	Hub        *session.Hub          // the live subscriptions; drained by Run
 	Logger     *slog.Logger          // nil: no logs
 	Registerer prometheus.Registerer // nil: no metrics
@@ -78,6 +79,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Node == nil {
 		return nil, fault.Newf("gateway.New", fault.Internal, nil, "no node was handed in")
 	}
+	if deps.Groups == nil {
+		deps.Groups = noGroups{}
+	}
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -121,7 +125,7 @@ func (s *Server) build() error {
 	r := routes{s: s, app: s.app}
 	s.mountProduce(r)
 	s.mountStreams(r)
-	s.mountTopics(r)
+	s.mountControl(r)
 	if err := s.mountOperations(r); err != nil {
 		return err
 	}

@@ -75,6 +75,7 @@ var contract = sync.OnceValue(func() *spec {
 type world struct {
 	t      testing.TB
 	node   *fakeNode
+	groups *fakeGroups
 	server *Server
 	url    string
 	logs   *lockedBuffer
@@ -105,6 +106,7 @@ func (l *lockedBuffer) String() string {
 func start(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := &world{t: t, node: newFakeNode(), logs: &lockedBuffer{}, done: make(chan error, 1)}
+	w.groups = newFakeGroups(w.node)
 	w.client = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: 30 * time.Second}
 	registry := prometheus.NewRegistry()
 	listening := make(chan net.Addr, 1)
@@ -117,7 +119,7 @@ func start(t testing.TB, change ...func(*Config, *Deps)) *world {
 		t.Fatal(err)
 	}
 	deps := Deps{
-		Node: w.node, Hub: hub, Logger: logger, Registerer: registry, Gatherer: registry,
+		Node: w.node, Groups: w.groups, Hub: hub, Logger: logger, Registerer: registry, Gatherer: registry,
 		Web:     fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>weir</title>")}, "start.js": {Data: []byte("1")}},
 		OpenAPI: contract().text, AsyncAPI: []byte("asyncapi: 3.0.0\n"),
 		Listening: func(a net.Addr) { listening <- a },
@@ -220,4 +222,18 @@ func (r reply) want(t testing.TB, status int, parts ...string) reply {
 		}
 	}
 	return r
+}
+
+// ask sends a request on a connection of its own.
+func (w *world) ask(request string, args ...any) *net.TCPConn {
+	w.t.Helper()
+	c, err := net.Dial("tcp", w.addr())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = c.Close() })
+	if _, err := fmt.Fprintf(c, request, args...); err != nil {
+		w.t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
 }

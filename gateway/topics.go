@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 type Topics interface {
 	// Topic describes a topic, or says NoTopic.
 	Topic(name topic.Name) (*topic.Description, error)
+	TopicByID(id topic.ID) (*topic.Description, error)
 	// Topics returns up to limit topics behind a name, by name, internal ones too.
 	Topics(after topic.Name, limit int) []*topic.Description
 	CreateTopic(ctx context.Context, c topic.Creation) (*topic.Description, error)
@@ -38,11 +38,15 @@ const (
 	controlBody    = 1 << 20          // the largest body of one
 )
 
-func (s *Server) mountTopics(r routes) {
-	api.RegisterHandlers(r, topics{s})
+// mountControl mounts the handlers that are generated from the contract: those of topics and groups.
+func (s *Server) mountControl(r routes) {
+	api.RegisterHandlers(r, struct {
+		topics
+		groups
+	}{topics{s}, groups{s}})
 }
 
-// topics implements the generated interface of the control plane.
+// topics implements the generated handlers of topics.
 type topics struct{ s *Server }
 
 // ListTopics answers GET /v1/topics.
@@ -51,7 +55,7 @@ func (t topics) ListTopics(c *fiber.Ctx, params api.ListTopicsParams) error {
 	if err != nil {
 		return err
 	}
-	after, err := pageAfter(params.PageToken)
+	after, err := pageAfter(params.PageToken, topic.ParseName)
 	if err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func (t topics) ListTopics(c *fiber.Ctx, params api.ListTopicsParams) error {
 	list := api.TopicList{Topics: make([]api.TopicSummary, 0, min(size, 64))}
 	// One more than the page, to know whether there is a next one. The node's own topics are skipped
 	// here, so a page may take more than one look.
-	for last := topic.Name(after); ; {
+	for last := after; ; {
 		found := t.s.node.Topics(last, size+1)
 		for _, d := range found {
 			if d.Name.Internal() && !internal {
@@ -111,9 +115,7 @@ func readCreation(in *api.TopicCreation) (topic.Creation, error) {
 	if out.Name, err = topic.ParseName(in.Name); in.Name == "" {
 		wrong.add(problem.Field{Name: "name", Message: "is required"})
 	} else if err != nil {
-		var name *topic.NameError
-		errors.As(err, &name)
-		wrong.add(problem.Field{Name: "name", Message: quote(in.Name) + " " + name.Why})
+		wrong.name("name", in.Name, err)
 	}
 	out.Partitions = wrong.atLeastOne("partitions", in.Partitions)
 	out.Replication = wrong.atLeastOne("replication", in.Replication)

@@ -6,33 +6,61 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for GapReason.
+const (
+	GapReasonBeyondEnd GapReason = "beyond_end"
+	GapReasonDamaged   GapReason = "damaged"
+	GapReasonRecreated GapReason = "recreated"
+	GapReasonRetention GapReason = "retention"
+	GapReasonTruncated GapReason = "truncated"
+)
+
+// Valid indicates whether the value is a known member of the GapReason enum.
+func (e GapReason) Valid() bool {
+	switch e {
+	case GapReasonBeyondEnd:
+		return true
+	case GapReasonDamaged:
+		return true
+	case GapReasonRecreated:
+		return true
+	case GapReasonRetention:
+		return true
+	case GapReasonTruncated:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ProblemReason.
 const (
-	BeyondEnd ProblemReason = "beyond_end"
-	Damaged   ProblemReason = "damaged"
-	Recreated ProblemReason = "recreated"
-	Retention ProblemReason = "retention"
-	Truncated ProblemReason = "truncated"
+	ProblemReasonBeyondEnd ProblemReason = "beyond_end"
+	ProblemReasonDamaged   ProblemReason = "damaged"
+	ProblemReasonRecreated ProblemReason = "recreated"
+	ProblemReasonRetention ProblemReason = "retention"
+	ProblemReasonTruncated ProblemReason = "truncated"
 )
 
 // Valid indicates whether the value is a known member of the ProblemReason enum.
 func (e ProblemReason) Valid() bool {
 	switch e {
-	case BeyondEnd:
+	case ProblemReasonBeyondEnd:
 		return true
-	case Damaged:
+	case ProblemReasonDamaged:
 		return true
-	case Recreated:
+	case ProblemReasonRecreated:
 		return true
-	case Retention:
+	case ProblemReasonRetention:
 		return true
-	case Truncated:
+	case ProblemReasonTruncated:
 		return true
 	default:
 		return false
@@ -165,11 +193,312 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// AssignedPartitions defines model for AssignedPartitions.
+type AssignedPartitions struct {
+	Partitions []int32   `json:"partitions"`
+	Topic      TopicName `json:"topic"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	// Field As a path: `records[2].value`. Missing for the input as a whole.
 	Field   *string `json:"field,omitempty"`
 	Message string  `json:"message"`
+}
+
+// Gap defines model for Gap.
+type Gap struct {
+	// From The first offset that is not there.
+	From      int64     `json:"from"`
+	Partition int32     `json:"partition"`
+	Reason    GapReason `json:"reason"`
+
+	// To The offset to go on at.
+	To    int64      `json:"to"`
+	Topic *TopicName `json:"topic,omitempty"`
+}
+
+// GapReason defines model for Gap.Reason.
+type GapReason string
+
+// Group defines model for Group.
+type Group struct {
+	// EffectiveSettings Every setting in force.
+	EffectiveSettings map[string]string `json:"effective_settings"`
+
+	// EmptySince Milliseconds since 1970. Missing where the group has members.
+	EmptySince *int64 `json:"empty_since,omitempty"`
+
+	// Epoch It rises with each change of members or of what they read.
+	Epoch int64 `json:"epoch"`
+
+	// Group UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Group GroupName `json:"group"`
+
+	// Lag Records that are not committed, in all partitions; as far as their ends are known.
+	Lag int64 `json:"lag"`
+
+	// Members By name.
+	Members []GroupMember `json:"members"`
+
+	// Partitions Those that are assigned or have a committed offset, by topic and number.
+	Partitions []GroupPartition `json:"partitions"`
+
+	// Settings The settings that were set.
+	Settings map[string]string `json:"settings"`
+
+	// Start `earliest`, `latest` or `ts:<milliseconds since 1970>`: where it begins in partitions of which it has committed nothing.
+	Start string `json:"start"`
+
+	// State - `empty`: the group has no members, only committed offsets.
+	// - `reconciling`: a member waits for a partition, or has one to give up.
+	// - `stable`: everybody has what it is to have.
+	State GroupState `json:"state"`
+}
+
+// GroupAlive defines model for GroupAlive.
+type GroupAlive struct {
+	AssignmentChanged bool  `json:"assignment_changed"`
+	Epoch             int64 `json:"epoch"`
+
+	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Member MemberName `json:"member"`
+}
+
+// GroupAlteration defines model for GroupAlteration.
+type GroupAlteration struct {
+	// Settings Settings by Kafka's names; null goes back to the node's default.
+	Settings *map[string]*SettingText `json:"settings,omitempty"`
+}
+
+// GroupCommit Either `ack`, or `epoch` and `offsets`.
+type GroupCommit struct {
+	// Ack The cursor of a page whose records were dealt with.
+	Ack *string `json:"ack,omitempty"`
+
+	// Epoch That of the last answer.
+	Epoch   *int64         `json:"epoch,omitempty"`
+	Offsets *[]GroupOffset `json:"offsets,omitempty"`
+}
+
+// GroupCommitted defines model for GroupCommitted.
+type GroupCommitted struct {
+	Committed []GroupPosition `json:"committed"`
+	Epoch     int64           `json:"epoch"`
+
+	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Member       MemberName     `json:"member"`
+	NotCommitted []NotCommitted `json:"not_committed"`
+}
+
+// GroupHeartbeat defines model for GroupHeartbeat.
+type GroupHeartbeat struct {
+	// Epoch That of the last answer.
+	Epoch *int64 `json:"epoch"`
+}
+
+// GroupLeft defines model for GroupLeft.
+type GroupLeft struct {
+	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Member       MemberName     `json:"member"`
+	NotCommitted []NotCommitted `json:"not_committed"`
+}
+
+// GroupList defines model for GroupList.
+type GroupList struct {
+	Groups []GroupSummary `json:"groups"`
+
+	// NextPageToken Missing on the last page.
+	NextPageToken *string `json:"next_page_token,omitempty"`
+}
+
+// GroupMember defines model for GroupMember.
+type GroupMember struct {
+	// Assignment What it has.
+	Assignment []AssignedPartitions `json:"assignment"`
+
+	// Epoch Of the last change that concerned it.
+	Epoch int64 `json:"epoch"`
+
+	// JoinedAt Milliseconds since 1970.
+	JoinedAt int64 `json:"joined_at"`
+
+	// Kind `polling` over REST, `connected` over WebSocket or NDJSON.
+	Kind string `json:"kind"`
+
+	// LastPoll When it last polled, or gave another sign of life. Milliseconds since 1970.
+	LastPoll int64 `json:"last_poll"`
+
+	// Leaving What of that it has still to give up.
+	Leaving []AssignedPartitions `json:"leaving"`
+
+	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Member MemberName `json:"member"`
+
+	// Node Number of the node that it last spoke with.
+	Node int32 `json:"node"`
+
+	// Polling Whether a poll of it waits right now.
+	Polling bool `json:"polling"`
+
+	// Principal Who it is.
+	Principal string `json:"principal"`
+
+	// SessionEnds When it has left, if it gives no sign of life before. Milliseconds since 1970.
+	SessionEnds  int64   `json:"session_ends"`
+	TopicPattern *string `json:"topic_pattern,omitempty"`
+	TopicPrefix  *string `json:"topic_prefix,omitempty"`
+
+	// Topics What it has subscribed; or `topic_prefix` or `topic_pattern`.
+	Topics *[]TopicName `json:"topics,omitempty"`
+
+	// WaitingFor What it gets as soon as others have given it up.
+	WaitingFor []WaitingFor `json:"waiting_for"`
+}
+
+// GroupName UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+type GroupName = string
+
+// GroupOffset defines model for GroupOffset.
+type GroupOffset struct {
+	// Metadata The client's own, at most 4096 bytes; kept with the position and shown with it.
+	Metadata *string `json:"metadata,omitempty"`
+
+	// NextOffset The offset to read next: one more than that of the last record that was dealt with.
+	NextOffset *int64    `json:"next_offset"`
+	Partition  *int32    `json:"partition"`
+	Topic      TopicName `json:"topic"`
+}
+
+// GroupPartition defines model for GroupPartition.
+type GroupPartition struct {
+	// CommittedAt Milliseconds since 1970. Missing where nothing is committed.
+	CommittedAt *int64 `json:"committed_at,omitempty"`
+
+	// CommittedOffset The offset to read next. Missing where nothing is committed, which is the log's start.
+	CommittedOffset *int64 `json:"committed_offset,omitempty"`
+
+	// EndOffset The offset after the last record that can be read. Missing where this node does not know.
+	EndOffset *int64 `json:"end_offset,omitempty"`
+
+	// Lag Records from what is committed to the end. Missing where this node does not know.
+	Lag *int64 `json:"lag,omitempty"`
+
+	// LogStartOffset Missing where this node does not know.
+	LogStartOffset *int64 `json:"log_start_offset,omitempty"`
+
+	// Member Who has it. Missing where nobody has.
+	Member *string `json:"member,omitempty"`
+
+	// Metadata The client's own, as it was committed; missing where it is empty.
+	Metadata  *string   `json:"metadata,omitempty"`
+	Partition int32     `json:"partition"`
+	Topic     TopicName `json:"topic"`
+}
+
+// GroupPoll defines model for GroupPoll.
+type GroupPoll struct {
+	// Ack The cursor of the last page whose records were dealt with. They are committed before anything else.
+	Ack *string `json:"ack,omitempty"`
+
+	// After The cursor to read on from without committing it. Where the partition was not this member's all the time it begins at what is committed.
+	After *string `json:"after,omitempty"`
+
+	// AutoAck Commit the page before the answer leaves. An answer that is lost is lost with its records.
+	AutoAck *bool `json:"auto_ack,omitempty"`
+
+	// Epoch That of the last answer. Missing, and without `ack` and `after`, the poll joins.
+	Epoch *int64 `json:"epoch,omitempty"`
+
+	// MaxBytes The most bytes of the page, which has one record at least where there is one.
+	MaxBytes *int `json:"max_bytes,omitempty"`
+
+	// MaxRecords The most records of the page.
+	MaxRecords *int `json:"max_records,omitempty"`
+
+	// MinBytes Wait until there is this much.
+	MinBytes *int `json:"min_bytes,omitempty"`
+
+	// Start Where a group begins in partitions of which it has committed nothing: `earliest`, `latest`, or `ts:<time>`.
+	// It is for those that are there when the group first reads their topic; what is made later is read from its
+	// beginning.
+	Start *string `json:"start,omitempty"`
+
+	// TopicPattern Read every topic whose whole name matches this regular expression, in RE2 syntax, also those that are made later.
+	TopicPattern *string `json:"topic_pattern,omitempty"`
+
+	// TopicPrefix Read every topic whose name begins so, also those that are made later.
+	TopicPrefix *string `json:"topic_prefix,omitempty"`
+
+	// Topics The topics to read. One of `topics`, `topic_prefix` and `topic_pattern` is needed to join; later it may be left out, or changed.
+	Topics *[]TopicName `json:"topics,omitempty"`
+
+	// ValueFormat As the parameter of this name where records are read without a group.
+	ValueFormat *string `json:"value_format,omitempty"`
+
+	// WaitMs The longest wait for records where there are none.
+	WaitMs *int `json:"wait_ms,omitempty"`
+}
+
+// GroupPosition defines model for GroupPosition.
+type GroupPosition struct {
+	// NextOffset The offset to read next.
+	NextOffset int64     `json:"next_offset"`
+	Partition  int32     `json:"partition"`
+	Topic      TopicName `json:"topic"`
+}
+
+// GroupSeek Either `topics` and `to`, or `offsets`.
+type GroupSeek struct {
+	Offsets *[]SeekOffset `json:"offsets,omitempty"`
+
+	// To `earliest`, `latest`, or `ts:<time>`: the first record with that timestamp or a later one, the end where there is none.
+	To     *string      `json:"to,omitempty"`
+	Topics *[]TopicName `json:"topics,omitempty"`
+}
+
+// GroupSought defines model for GroupSought.
+type GroupSought struct {
+	Offsets []SoughtOffset `json:"offsets"`
+}
+
+// GroupState - `empty`: the group has no members, only committed offsets.
+// - `reconciling`: a member waits for a partition, or has one to give up.
+// - `stable`: everybody has what it is to have.
+type GroupState = string
+
+// GroupSummary defines model for GroupSummary.
+type GroupSummary struct {
+	// Epoch It rises with each change of members or of what they read.
+	Epoch int64 `json:"epoch"`
+
+	// Group UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+	Group GroupName `json:"group"`
+
+	// Members How many there are.
+	Members int `json:"members"`
+
+	// State - `empty`: the group has no members, only committed offsets.
+	// - `reconciling`: a member waits for a partition, or has one to give up.
+	// - `stable`: everybody has what it is to have.
+	State GroupState `json:"state"`
+}
+
+// MemberName UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+type MemberName = string
+
+// NotCommitted A position that did not count. `topic` is missing where the topic is gone, and its name with it.
+type NotCommitted struct {
+	NextOffset int64 `json:"next_offset"`
+	Partition  int32 `json:"partition"`
+
+	// Reason - `not_assigned`: the partition is not this member's.
+	// - `reassigned`: it is again, or its position was moved by a seek, but not since the epoch named.
+	// - `topic_deleted`: the topic does not exist, or was made again since.
+	// - `beyond_end`: the log ends before it.
+	// - `behind_committed`: more is committed already; only a seek moves back.
+	Reason string     `json:"reason"`
+	Topic  *TopicName `json:"topic,omitempty"`
 }
 
 // OffsetList defines model for OffsetList.
@@ -266,6 +595,14 @@ type RecordsDeletion struct {
 	} `json:"partitions"`
 }
 
+// SeekOffset defines model for SeekOffset.
+type SeekOffset struct {
+	// Offset The offset to read next.
+	Offset    *int64    `json:"offset"`
+	Partition *int32    `json:"partition"`
+	Topic     TopicName `json:"topic"`
+}
+
 // SettingValue The value of a setting. Numbers and booleans are taken as their text.
 type SettingValue = SettingText
 
@@ -281,6 +618,14 @@ type ShortProblem struct {
 	Retryable      bool          `json:"retryable"`
 	Status         int           `json:"status"`
 	Title          string        `json:"title"`
+}
+
+// SoughtOffset defines model for SoughtOffset.
+type SoughtOffset struct {
+	// Offset The offset to read next.
+	Offset    int64     `json:"offset"`
+	Partition int32     `json:"partition"`
+	Topic     TopicName `json:"topic"`
 }
 
 // Stored What became of one record, in the order of the request.
@@ -370,6 +715,20 @@ type TopicSummary struct {
 	Settings map[string]string `json:"settings"`
 }
 
+// WaitingFor defines model for WaitingFor.
+type WaitingFor struct {
+	// Member Who has it still.
+	Member    string    `json:"member"`
+	Partition int32     `json:"partition"`
+	Topic     TopicName `json:"topic"`
+}
+
+// GroupPath UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+type GroupPath = GroupName
+
+// MemberPath UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
+type MemberPath = MemberName
+
 // PageSize defines model for PageSize.
 type PageSize = int
 
@@ -381,6 +740,30 @@ type PartitionPath = int32
 
 // TopicPath defines model for TopicPath.
 type TopicPath = TopicName
+
+// ListGroupsParams defines parameters for ListGroups.
+type ListGroupsParams struct {
+	// PageSize The most items of a page.
+	PageSize *PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken `next_page_token` of the page before.
+	PageToken *PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
+// LeaveGroupParams defines parameters for LeaveGroup.
+type LeaveGroupParams struct {
+	// Ack The cursor of the last page that was dealt with.
+	Ack *string `form:"ack,omitempty" json:"ack,omitempty"`
+
+	// Epoch The member's epoch; that of `ack` where it is missing. One from before a take-over of the name is refused.
+	Epoch *int64 `form:"epoch,omitempty" json:"epoch,omitempty"`
+}
+
+// PollGroupParams defines parameters for PollGroup.
+type PollGroupParams struct {
+	// IdempotencyKey With the member name `-`, a join sent again with the same key gets the same name. 1 to 255 visible ASCII characters.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
 
 // ListTopicsParams defines parameters for ListTopics.
 type ListTopicsParams struct {
@@ -410,6 +793,21 @@ type ListPartitionsParams struct {
 	PageToken *PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
 }
 
+// AlterGroupJSONRequestBody defines body for AlterGroup for application/json ContentType.
+type AlterGroupJSONRequestBody = GroupAlteration
+
+// CommitOffsetsJSONRequestBody defines body for CommitOffsets for application/json ContentType.
+type CommitOffsetsJSONRequestBody = GroupCommit
+
+// HeartbeatJSONRequestBody defines body for Heartbeat for application/json ContentType.
+type HeartbeatJSONRequestBody = GroupHeartbeat
+
+// PollGroupJSONRequestBody defines body for PollGroup for application/json ContentType.
+type PollGroupJSONRequestBody = GroupPoll
+
+// SeekGroupJSONRequestBody defines body for SeekGroup for application/json ContentType.
+type SeekGroupJSONRequestBody = GroupSeek
+
 // CreateTopicJSONRequestBody defines body for CreateTopic for application/json ContentType.
 type CreateTopicJSONRequestBody = TopicCreation
 
@@ -421,6 +819,33 @@ type DeleteRecordsJSONRequestBody = RecordsDeletion
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListGroups List groups by name
+	// (GET /v1/groups)
+	ListGroups(c *fiber.Ctx, params ListGroupsParams) error
+	// DeleteGroup Delete a group with its committed offsets
+	// (DELETE /v1/groups/{group})
+	DeleteGroup(c *fiber.Ctx, group GroupPath) error
+	// DescribeGroup Describe a group
+	// (GET /v1/groups/{group})
+	DescribeGroup(c *fiber.Ctx, group GroupPath) error
+	// AlterGroup Change the settings of a group
+	// (PATCH /v1/groups/{group})
+	AlterGroup(c *fiber.Ctx, group GroupPath) error
+	// LeaveGroup Leave a group
+	// (DELETE /v1/groups/{group}/members/{member})
+	LeaveGroup(c *fiber.Ctx, group GroupPath, member MemberPath, params LeaveGroupParams) error
+	// CommitOffsets Acknowledge without reading on
+	// (POST /v1/groups/{group}/members/{member}/commit)
+	CommitOffsets(c *fiber.Ctx, group GroupPath, member MemberPath) error
+	// Heartbeat Say that a member is alive
+	// (POST /v1/groups/{group}/members/{member}/heartbeat)
+	Heartbeat(c *fiber.Ctx, group GroupPath, member MemberPath) error
+	// PollGroup Read as a member of a group
+	// (POST /v1/groups/{group}/members/{member}/poll)
+	PollGroup(c *fiber.Ctx, group GroupPath, member MemberPath, params PollGroupParams) error
+	// SeekGroup Move a group to other positions
+	// (POST /v1/groups/{group}/seek)
+	SeekGroup(c *fiber.Ctx, group GroupPath) error
 	// ListTopics List topics by name
 	// (GET /v1/topics)
 	ListTopics(c *fiber.Ctx, params ListTopicsParams) error
@@ -455,6 +880,359 @@ type ServerInterfaceWrapper struct {
 
 type MiddlewareFunc fiber.Handler
 type HandlerMiddlewareFunc func(c *fiber.Ctx, next fiber.Handler) error
+
+// ListGroups operation middleware
+func (siw *ServerInterfaceWrapper) ListGroups(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGroupsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", query, &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter page_size: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", query, &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter page_token: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListGroups(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteGroup operation middleware
+func (siw *ServerInterfaceWrapper) DeleteGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteGroup(c, group)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DescribeGroup operation middleware
+func (siw *ServerInterfaceWrapper) DescribeGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DescribeGroup(c, group)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// AlterGroup operation middleware
+func (siw *ServerInterfaceWrapper) AlterGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.AlterGroup(c, group)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// LeaveGroup operation middleware
+func (siw *ServerInterfaceWrapper) LeaveGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	// ------------- Path parameter "member" -------------
+	var member MemberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member", c.Params("member"), &member, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter member: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LeaveGroupParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ack" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ack", query, &params.Ack, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ack: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "epoch" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "epoch", query, &params.Epoch, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter epoch: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.LeaveGroup(c, group, member, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CommitOffsets operation middleware
+func (siw *ServerInterfaceWrapper) CommitOffsets(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	// ------------- Path parameter "member" -------------
+	var member MemberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member", c.Params("member"), &member, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter member: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CommitOffsets(c, group, member)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// Heartbeat operation middleware
+func (siw *ServerInterfaceWrapper) Heartbeat(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	// ------------- Path parameter "member" -------------
+	var member MemberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member", c.Params("member"), &member, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter member: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Heartbeat(c, group, member)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PollGroup operation middleware
+func (siw *ServerInterfaceWrapper) PollGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	// ------------- Path parameter "member" -------------
+	var member MemberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member", c.Params("member"), &member, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter member: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PollGroupParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PollGroup(c, group, member, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SeekGroup operation middleware
+func (siw *ServerInterfaceWrapper) SeekGroup(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group GroupPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", c.Params("group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SeekGroup(c, group)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
 
 // ListTopics operation middleware
 func (siw *ServerInterfaceWrapper) ListTopics(c *fiber.Ctx) error {
@@ -776,5 +1554,23 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/topics/:topic/delete-records", wrapper.DeleteRecords)
 
 	router.Get(options.BaseURL+"/v1/topics/:topic/offsets", wrapper.ListOffsets)
+
+	router.Get(options.BaseURL+"/v1/groups", wrapper.ListGroups)
+
+	router.Delete(options.BaseURL+"/v1/groups/:group", wrapper.DeleteGroup)
+
+	router.Get(options.BaseURL+"/v1/groups/:group", wrapper.DescribeGroup)
+
+	router.Patch(options.BaseURL+"/v1/groups/:group", wrapper.AlterGroup)
+
+	router.Post(options.BaseURL+"/v1/groups/:group/seek", wrapper.SeekGroup)
+
+	router.Post(options.BaseURL+"/v1/groups/:group/members/:member/poll", wrapper.PollGroup)
+
+	router.Post(options.BaseURL+"/v1/groups/:group/members/:member/commit", wrapper.CommitOffsets)
+
+	router.Post(options.BaseURL+"/v1/groups/:group/members/:member/heartbeat", wrapper.Heartbeat)
+
+	router.Delete(options.BaseURL+"/v1/groups/:group/members/:member", wrapper.LeaveGroup)
 
 }
