@@ -155,6 +155,12 @@ func TestGroupStreamAcksByItself(t *testing.T) {
 		log.values("orders", 0, "6")
 		c.takes(1)
 		c.want(`{"not_committed":[{"topic":"orders","partition":0,"next_offset":7,"reason":"behind_committed"}]}`)
+		// A session that is over begins anew with the next line that is taken.
+		g.expire("w1")
+		c.want(`{"assignment":{"member":"w1","epoch":1,"added":[],"removed":[{"topic":"orders","partitions":[0]}]}}`)
+		c.want(`{"assignment":{"member":"w1","epoch":2,"added":[{"topic":"orders","partitions":[0]}],"removed":[]}}`)
+		c.want(`{"gap":{"topic":"orders","partition":0,"from":100,"to":7,"reason":"truncated"}}`)
+		c.next()
 		// The name is taken over.
 		d := joinLines(t, h, true)
 		d.next()

@@ -80,12 +80,17 @@ func (p *peer) join(dst []byte, c *command) []byte {
 
 // heed appends what the groups have said, and ends the subscriptions whose members are none any more.
 func (p *peer) heed(dst []byte) []byte {
-	ended, heard := false, false
+	ended, heard, asleep := false, false, false
 	for _, s := range p.subs {
 		if s.group != nil && s.group.member.news.Load() {
-			dst = s.heed(dst)
-			ended, heard = ended || s.ended, true
+			n := s.group.member.take()
+			dst = s.heed(dst, &n)
+			ended, heard, asleep = ended || s.ended, true, asleep || n.asleep
 		}
+	}
+	if asleep && !p.pinging && !p.unanswered() {
+		p.pinging = true
+		dst = appendFrame(dst, framePing, nil)
 	}
 	if ended {
 		p.forget()
@@ -98,9 +103,8 @@ func (p *peer) heed(dst []byte) []byte {
 }
 
 // heed appends what the group has said.
-func (s *subscription) heed(dst []byte) []byte {
+func (s *subscription) heed(dst []byte, n *groupNews) []byte {
 	g := s.group
-	n := g.member.take()
 	if n.turn != nil && !g.parting {
 		added, removed := g.member.retarget(s.reader, n.turn)
 		switch {

@@ -324,7 +324,10 @@ func TestGroupSessionEnds(t *testing.T) {
 		_, cursor := c.takes(5)
 		c.next("caught_up")
 		g.expire("w1")
-		if m := c.next("assignment"); m.Added.String() != "orders/0" || m.Removed.String() != "orders/0" || m.Epoch != 2 {
+		if m := c.next("assignment"); len(m.Added) != 0 || m.Removed.String() != "orders/0" || m.Epoch != 1 {
+			t.Errorf("got %s", m.raw)
+		}
+		if m := c.next("assignment"); m.Added.String() != "orders/0" || len(m.Removed) != 0 || m.Epoch != 2 {
 			t.Errorf("got %s", m.raw)
 		}
 		wantSaid(t, g, "join w1", "look w1", "rejoin w1 1")
@@ -334,6 +337,38 @@ func TestGroupSessionEnds(t *testing.T) {
 		if m := c.next("not_committed"); m.Offsets[0].Reason != "reassigned" {
 			t.Errorf("got %s", m.raw)
 		}
+		closeBoth(c)
+	})
+}
+
+// One that shows no sign of life does not join again until it does.
+func TestGroupMemberSleeps(t *testing.T) {
+	groupBubble(t, paths2(orders0), func(t *testing.T, log *fakeLog, g *fakeGroups, h *session.Hub) {
+		g.session = 3 * time.Second
+		c := dial(t, h, session.WebSocket{})
+		c.join(h, "")
+		c.takes(5)
+		c.next("caught_up")
+		g.said()
+		awake := time.Now().Add(6 * time.Second)
+		pongs := c.conn.PingHandler()
+		c.conn.SetPingHandler(func(payload string) error {
+			time.Sleep(time.Until(awake)) // the process is stopped
+			return pongs(payload)
+		})
+		time.AfterFunc(3*time.Second, func() { g.expire("w1") })
+		time.AfterFunc(5*time.Second, func() {
+			if g.is("w1") {
+				t.Error("who has stopped is a member")
+			}
+		})
+		if m := c.next("assignment"); m.Removed.String() != "orders/0" || len(m.Added) != 0 {
+			t.Errorf("got %s", m.raw)
+		}
+		if m := c.next("assignment"); m.Added.String() != "orders/0" || time.Now().Before(awake) {
+			t.Errorf("got %s", m.raw)
+		}
+		wantSaid(t, g, "look w1", "rejoin w1 1")
 		closeBoth(c)
 	})
 }

@@ -49,6 +49,7 @@ type groupJob struct {
 	id      []byte // that asked for it
 	poll    *topic.GroupPoll
 	replies [][]byte
+	alive   bool          // the call is a sign of life
 	wait    time.Duration // 0: until something happens
 }
 
@@ -63,6 +64,10 @@ func (m *Membership) next(now time.Time) groupJob {
 		return groupJob{wait: m.pause.Sub(now)}
 	}
 	if m.number == 0 {
+		if m.asleep && !m.beat {
+			return groupJob{}
+		}
+		m.asleep, m.beat = false, false
 		p := m.join
 		if m.joined {
 			if m.rejoin == topic.NoGroupEpoch {
@@ -83,8 +88,10 @@ func (m *Membership) next(now time.Time) groupJob {
 	case m.beat, m.giveUp && (commits || len(m.acks) == 0), commits && (!m.auto || !now.Before(m.paced)):
 		p := m.blank()
 		p.Heartbeat, p.Epoch = true, m.confirmed()
+		job := m.load(p)
+		job.alive = m.beat
 		m.beat, m.giveUp = false, false
-		return m.load(p)
+		return job
 	case commits:
 		return groupJob{wait: m.paced.Sub(now)}
 	}
@@ -136,7 +143,7 @@ func (m *Membership) call(c groupJob) error {
 		m.answered(c, &turn)
 		return nil
 	case m.joined && c.poll.Subscription == nil && fault.Is(err, fault.NoMember):
-		// Its session is over. It joins again, and whether it may the node says.
+		m.fallAsleep(c.alive)
 	case !fault.KindOf(err).Retryable() || !m.joined && (fault.Is(err, fault.Stopping) || time.Now().After(m.patience)):
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -150,6 +157,18 @@ func (m *Membership) call(c groupJob) error {
 	m.number, m.changed = 0, nil
 	m.takeBack(c)
 	return nil
+}
+
+// fallAsleep is for a member whose session is over, or that somebody has taken out. It has nothing any more,
+// and joins again once its client shows a sign of life, which the session asks for at once: else one that
+// has stopped would be given its partitions over and over, and nobody would read them.
+func (m *Membership) fallAsleep(alive bool) {
+	m.mu.Lock()
+	m.asleep, m.beat = true, m.beat || alive
+	m.held, m.losing = nil, false
+	m.turn = &topic.GroupTurn{Member: m.join.Member, Epoch: m.epoch, Start: m.join.Start, Session: m.session}
+	m.mu.Unlock()
+	m.tell()
 }
 
 // takeBack keeps for later what a call did not bring to the node, or may not have.

@@ -65,6 +65,7 @@ type Membership struct {
 	beat     bool      // there was a sign of life
 	heard    time.Time // and when
 	giveUp   bool      // something is to be given up now
+	asleep   bool      // it is no member, and joins again with the next sign of life
 	acks     map[topic.Ref]topic.GroupCommit
 	replies  [][]byte // ids of frames that are answered when all of acks is committed
 	parting  parting
@@ -176,7 +177,7 @@ func (m *Membership) wake() {
 func (m *Membership) alive() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := time.Now(); now.Sub(m.heard) >= leastHeartbeat {
+	if now := time.Now(); m.asleep || now.Sub(m.heard) >= leastHeartbeat {
 		m.heard, m.beat = now, true
 		m.wake()
 	}
@@ -200,6 +201,7 @@ type groupNews struct {
 	err     error    // the member is none any more
 	over    bool     // nothing more will come
 	failed  [][]byte // with err: ids of frames that were not done
+	asleep  bool     // the client is to show that it lives
 	parted  bool     // it was asked to part
 	id      []byte   // by this frame
 }
@@ -209,7 +211,7 @@ func (m *Membership) take() groupNews {
 	m.news.Store(false)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := groupNews{turn: m.turn, refused: m.refused, done: m.done, err: m.err, over: m.over, parted: m.parting != staying, id: m.partedBy}
+	n := groupNews{turn: m.turn, refused: m.refused, done: m.done, err: m.err, over: m.over, asleep: m.asleep, parted: m.parting != staying, id: m.partedBy}
 	if m.turn, m.done = nil, nil; m.refused != nil {
 		m.refused = nil
 		m.wake()

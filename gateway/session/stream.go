@@ -145,8 +145,14 @@ func (st *streaming) heed() error {
 			return err
 		}
 	}
-	if n.err != nil {
+	switch {
+	case n.err != nil:
 		return st.fail(n.err)
+	case n.asleep:
+		if err := st.say(false, st.Mouth.heartbeat); err != nil {
+			return err
+		}
+		st.Member.alive()
 	}
 	return nil
 }

@@ -247,7 +247,7 @@ func (p *peer) tick(dst []byte) (_ []byte, alive bool) {
 	p.pace = p.every()
 	if !p.pinged.IsZero() {
 		waited := time.Since(p.awaited)
-		unanswered := p.heard.Load() < p.pinged.UnixNano()
+		unanswered := p.unanswered()
 		switch {
 		case unanswered && waited >= p.hub.cfg.PongWithin:
 			return dst, false
@@ -265,6 +265,9 @@ func (p *peer) tick(dst []byte) (_ []byte, alive bool) {
 	p.wake(p.pace) // sooner, as soon as the ping has left
 	return appendFrame(dst, framePing, nil), true
 }
+
+// unanswered says that a ping was sent, and nothing was heard since.
+func (p *peer) unanswered() bool { return !p.pinged.IsZero() && p.heard.Load() < p.pinged.UnixNano() }
 
 // every is how often the client is pinged: groups may ask for more signs of life than the node does.
 func (p *peer) every() time.Duration { return p.vitals.every(p.hub.cfg.PingEvery) }
