@@ -61,6 +61,57 @@ func BenchmarkProduce(b *testing.B) {
 	}
 }
 
+// stillGroups answers each poll with the same assignment.
+type stillGroups struct {
+	noGroups
+	turn topic.GroupTurn
+}
+
+func (g *stillGroups) PollGroup(context.Context, *topic.GroupPoll) (topic.GroupTurn, error) {
+	return g.turn, nil
+}
+
+// BenchmarkPoll is a poll of one record by a member that acknowledges the one before, on a node that does
+// next to nothing; bare is a handler of the same framework that scans as much JSON and answers with as much.
+func BenchmarkPoll(b *testing.B) {
+	still := &stillGroups{}
+	w := start(b, func(_ *Config, d *Deps) { d.Logger, d.Groups = nil, still })
+	w.fill("orders", 1, 2)
+	d, err := w.node.Topic("orders")
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := topic.Assignment{Topic: "orders", Ref: topic.Ref{ID: d.ID}, Assigned: 7, Committed: 1, LastEpoch: 1}
+	still.turn = topic.GroupTurn{Member: "w", Epoch: 7, Assignment: []topic.Assignment{at}, Turn: 1, Changed: make(chan struct{})}
+	cursor := topic.GroupCursor{Group: topic.GroupSum("billing"), Epoch: 7}
+	cursor.Advance(at.Ref, 1, 1, 7)
+	body := fmt.Sprintf(`{"topics":["orders"],"epoch":7,"ack":%q,"wait_ms":20000}`, cursor)
+	answer := w.json(worker+"/poll", body).want(b, 200).body
+	b.Run("door", func(b *testing.B) {
+		hammer(b, w.addr(), strings.Replace(post(worker+"/poll", typeJSON, body), "localhost", w.addr(), 1))
+	})
+	b.Run("bare", func(b *testing.B) {
+		app := fiber.New(fiber.Config{DisableStartupMessage: true})
+		app.Post("/v1/groups/:group/members/:member/poll", func(c *fiber.Ctx) error {
+			if !recordjson.Valid(c.Body()) {
+				return fiber.ErrBadRequest
+			}
+			return c.SendString(answer)
+		})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- app.Listener(l) }()
+		hammer(b, l.Addr().String(), post(worker+"/poll", typeJSON, body))
+		if err := app.Shutdown(); err != nil {
+			b.Fatal(err)
+		}
+		<-done
+	})
+}
+
 // hammer sends one request after the other on each of many connections.
 func hammer(b *testing.B, addr, request string) {
 	b.SetParallelism(16)

@@ -23,7 +23,7 @@ func (g groups) CommitOffsets(c *fiber.Ctx, group api.GroupPath, member api.Memb
 	if err := g.s.readJSON(c, &body); err != nil {
 		return err
 	}
-	ask := topic.GroupPoll{Group: in, Member: m, Principal: principal(c), Heartbeat: true}
+	ask := topic.GroupPoll{Group: in, Member: m, Principal: principal(c), Node: g.s.deps.NodeID, Heartbeat: true}
 	gone, err := g.readCommit(&body, &ask)
 	if err != nil {
 		return err

@@ -248,7 +248,9 @@ func (g groups) Heartbeat(c *fiber.Ctx, group api.GroupPath, member api.MemberPa
 	}
 	ctx, end := g.call(c)
 	defer end()
-	turn, err := g.s.deps.Groups.PollGroup(ctx, &topic.GroupPoll{Group: in, Member: m, Principal: principal(c), Epoch: epoch, Heartbeat: true})
+	turn, err := g.s.deps.Groups.PollGroup(ctx, &topic.GroupPoll{
+		Group: in, Member: m, Principal: principal(c), Node: g.s.deps.NodeID, Epoch: epoch, Heartbeat: true,
+	})
 	if err != nil {
 		return err
 	}

@@ -311,12 +311,3 @@ func FuzzPollBody(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkPoll is a poll of one record by a member that acknowledges the one before.
-func BenchmarkPoll(b *testing.B) {
-	w := start(b, func(_ *Config, d *Deps) { d.Logger = nil })
-	w.fill("orders", 1, 100)
-	got := w.poll(`{"topics":["orders"],"max_records":1}`)
-	body := fmt.Sprintf(`{"topics":["orders"],"epoch":%d,"ack":%q,"max_records":1,"wait_ms":20000}`, got.Epoch, got.Cursor)
-	hammer(b, w.addr(), strings.Replace(post(worker+"/poll", typeJSON, body), "localhost", w.addr(), 1))
-}

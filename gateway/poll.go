@@ -21,7 +21,7 @@ func (g groups) PollGroup(c *fiber.Ctx, group api.GroupPath, member api.MemberPa
 	if err := p.readBody(c); err != nil {
 		return err
 	}
-	p.ask.Principal = principal(c)
+	p.ask.Principal, p.ask.Node = principal(c), g.s.deps.NodeID
 	p.limit, p.client = deadlineOf(c.Context()), connOf(c.Context())
 	defer p.close()
 	if err := p.run(); err != nil {

@@ -392,6 +392,11 @@ func TestPollsOfOneMember(t *testing.T) {
 	if all, gone := w.groups.ends(); gone != 1 {
 		t.Errorf("%d of %d polls had nobody waiting for them", gone, all)
 	}
+	for _, p := range w.groups.asked {
+		if p.Node != 1 || p.Principal != topic.Anonymous || p.Kind != topic.PollingMember {
+			t.Errorf("the node does not hear who asks: %+v", p)
+		}
+	}
 }
 
 func TestPollMakesNames(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlog/weir/gateway/session"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/internal/run"
+	"github.com/weirlog/weir/topic"
 )
 
 // Node is what the gateway needs of the node behind it. The parts stand beside their users.
@@ -33,6 +34,7 @@ type Node interface {
 type Deps struct {
 	Node       Node
 	Groups     Groups                // the consumer groups; nil: the node serves none
+	NodeID     topic.NodeID          // whom members over REST are heard by
 	Hub        *session.Hub          // the live subscriptions; drained by Run
 	Logger     *slog.Logger          // nil: no logs
 	Registerer prometheus.Registerer // nil: no metrics

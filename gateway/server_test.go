@@ -119,7 +119,7 @@ func start(t testing.TB, change ...func(*Config, *Deps)) *world {
 		t.Fatal(err)
 	}
 	deps := Deps{
-		Node: w.node, Groups: w.groups, Hub: hub, Logger: logger, Registerer: registry, Gatherer: registry,
+		Node: w.node, Groups: w.groups, NodeID: 1, Hub: hub, Logger: logger, Registerer: registry, Gatherer: registry,
 		Web:     fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>weir</title>")}, "start.js": {Data: []byte("1")}},
 		OpenAPI: contract().text, AsyncAPI: []byte("asyncapi: 3.0.0\n"),
 		Listening: func(a net.Addr) { listening <- a },
