@@ -18,7 +18,7 @@ import (
 func (s *Server) readJSON(c *fiber.Ctx, into any) error {
 	ctx := c.Context()
 	if t := mediaType(ctx.Request.Header.ContentType()); t != "application/json" {
-		return fault.Newf("gateway.JSON", fault.UnsupportedType, nil, "the content type is %s; it must be application/json", quote(t))
+		return fault.Newf("gateway.JSON", fault.UnsupportedType, nil, "the content type is %s; it must be application/json, which curl sends with --json", quote(t))
 	}
 	b, err := s.readBody(ctx, controlBody)
 	if err != nil {
