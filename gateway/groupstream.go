@@ -5,15 +5,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/weirlog/weir/gateway/api"
 	"github.com/weirlog/weir/gateway/problem"
 	"github.com/weirlog/weir/gateway/session"
-	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
 // groupRecords answers with what a group assigns to a member, as lines that go on as the log does.
 func (s *Server) groupRecords(c *fiber.Ctx) error {
-	join, err := readJoin(c)
+	join, err := s.readJoin(c)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (s *Server) groupRecords(c *fiber.Ctx) error {
 	return nil
 }
 
-func readJoin(c *fiber.Ctx) (session.Join, error) {
+func (s *Server) readJoin(c *fiber.Ctx) (session.Join, error) {
 	j := session.Join{Format: session.Format{Shape: session.Lines}}
 	group, err := param(c, "group")
 	if err != nil {
@@ -38,36 +38,45 @@ func readJoin(c *fiber.Ctx) (session.Join, error) {
 	if err != nil {
 		return j, err
 	}
-	if j.Group, err = topic.ParseGroupName(group); err != nil {
+	if j.Group, j.Member, err = (groups{s}).member(group, member); err != nil {
 		return j, err
 	}
-	if j.Member, err = topic.ParseMemberName(member); err != nil {
-		return j, err
-	}
-	if text := c.Query("topics"); text != "" {
-		for one := range strings.SplitSeq(text, ",") {
-			name, err := topic.ParseName(one)
-			if err != nil {
-				return j, problem.FieldError("gateway.Join", "topics", "must be names of topics with commas between them: %s", fault.Sentence(err))
-			}
-			j.Subscription.Topics = append(j.Subscription.Topics, name)
-		}
-	}
-	j.Subscription.Prefix = strings.Clone(c.Query("topic_prefix"))
-	j.Subscription.Pattern = strings.Clone(c.Query("topic_pattern"))
-	if err := session.CheckSubscription(&j.Subscription); err != nil {
-		return j, err
-	}
-	if j.Start, err = session.ParseStart(strings.Clone(c.Query("start"))); err != nil {
-		return j, problem.FieldError("gateway.Join", "start", "must be earliest, latest or ts:<milliseconds since 1970, or RFC 3339>")
+	var wrong mistakes
+	j.Subscription = wrong.joined(c)
+	if start := c.Query("start"); start != "" {
+		j.Start = wrong.at("start", start)
 	}
 	switch c.Query("ack") {
 	case "", "manual":
 	case "auto":
 		j.Auto = true
 	default:
-		return j, problem.FieldError("gateway.Join", "ack", "must be manual or auto")
+		wrong.add(problem.Field{Name: "ack", Message: "must be manual or auto"})
 	}
-	j.Format.Values, err = readFormat(c)
-	return j, err
+	if j.Format.Values, err = readFormat(c); err != nil {
+		wrong.add(problem.Field{Name: "value_format", Message: "must be auto, json, string or base64"})
+	}
+	return j, wrong.err("gateway.Join")
+}
+
+// joined reads what a member reads, as the body of a poll has it.
+func (m *mistakes) joined(c *fiber.Ctx) topic.Subscription {
+	var in api.GroupPoll
+	if text := c.Query("topics"); text != "" {
+		names := strings.Split(strings.Clone(text), ",")
+		in.Topics = &names
+	}
+	for name, to := range map[string]**string{"topic_prefix": &in.TopicPrefix, "topic_pattern": &in.TopicPattern} {
+		if text := strings.Clone(c.Query(name)); text != "" {
+			*to = &text
+		}
+	}
+	sub := m.subscription(&in)
+	if sub == nil {
+		if len(*m) == 0 {
+			m.add(problem.Field{Name: "topics", Message: "is required, or topic_prefix or topic_pattern"})
+		}
+		return topic.Subscription{}
+	}
+	return *sub
 }

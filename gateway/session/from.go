@@ -65,8 +65,8 @@ func badFrom(s string) error {
 		"position %q: must be earliest, latest, ts:<milliseconds since 1970, or RFC 3339>, -<n> for the last n, or a cursor", s)
 }
 
-// ParseStart reads where a group begins: earliest, latest or ts:<ms or RFC 3339>. Empty text is earliest.
-func ParseStart(s string) (topic.GroupStart, error) {
+// parseStart reads where a group begins: earliest, latest or ts:<ms or RFC 3339>. Empty text is earliest.
+func parseStart(s string) (topic.GroupStart, error) {
 	from, err := ParseFrom(s)
 	switch {
 	case err == nil && from.Kind == Earliest:
@@ -76,7 +76,7 @@ func ParseStart(s string) (topic.GroupStart, error) {
 	case err == nil && from.Kind == Time:
 		return topic.GroupStart{Kind: topic.AtTime, Time: from.Time}, nil
 	default:
-		return topic.GroupStart{}, fault.Newf("session.ParseStart", fault.Validation, nil,
+		return topic.GroupStart{}, fault.Newf("session.parseStart", fault.Validation, nil,
 			"start must be earliest, latest or ts:<milliseconds since 1970, or RFC 3339>")
 	}
 }

@@ -55,7 +55,7 @@ func (f *opFrame) readJoin(c *command) error {
 	if j.Subscription.Topics, err = f.readTopics(); err != nil {
 		return err
 	}
-	if err := CheckSubscription(&j.Subscription); err != nil {
+	if err := checkSubscription(&j.Subscription); err != nil {
 		return err
 	}
 	switch ack {
@@ -65,7 +65,7 @@ func (f *opFrame) readJoin(c *command) error {
 	default:
 		return invalid("ack must be manual or auto")
 	}
-	if j.Start, err = ParseStart(start); err != nil {
+	if j.Start, err = parseStart(start); err != nil {
 		return err
 	}
 	if c.credit, err = f.readCredit(); err != nil {
@@ -76,8 +76,8 @@ func (f *opFrame) readJoin(c *command) error {
 	return err
 }
 
-// CheckSubscription puts the topics of a subscription in order, and refuses one that says nothing or two things.
-func CheckSubscription(s *topic.Subscription) error {
+// checkSubscription puts the topics of a subscription in order, and refuses one that says nothing or two things.
+func checkSubscription(s *topic.Subscription) error {
 	slices.Sort(s.Topics)
 	s.Topics = slices.Compact(s.Topics)
 	ways := 0

@@ -148,7 +148,7 @@ func TestGroupStreamAcksByItself(t *testing.T) {
 		if n := len(g.said()); n < 58 || n > 62 {
 			t.Errorf("%d signs of life in a minute with a session of 3 s", n)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // between two signs of life
 		g.mu.Lock()
 		g.committed[g.ref(orders0)] = 100
 		g.mu.Unlock()
