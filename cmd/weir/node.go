@@ -159,7 +159,7 @@ func (s *server) door(stack *run.Stack, node *broker.Node, registry *prometheus.
 	}
 	var listening func(net.Addr)
 	door, err := gateway.New(s.cfg.Gateway, gateway.Deps{
-		Node: node, Groups: node, Hub: hub, Logger: s.logger, Registerer: registry, Gatherer: registry,
+		Node: node, Groups: node, NodeID: node.ID(), Hub: hub, Logger: s.logger, Registerer: registry, Gatherer: registry,
 		OpenAPI: weir.OpenAPI, AsyncAPI: weir.AsyncAPI, Web: web.Files,
 		Listening: func(addr net.Addr) { listening(addr) },
 	})
