@@ -175,6 +175,27 @@ func TestGroupStreamAcksByItself(t *testing.T) {
 	})
 }
 
+// While the log has trouble the stream, and the member, live on.
+func TestGroupStreamInTrouble(t *testing.T) {
+	groupBubble(t, paths2(orders0), func(t *testing.T, log *fakeLog, g *fakeGroups, h *session.Hub) {
+		c := joinLines(t, h, false)
+		c.next()
+		c.takes(5)
+		log.setTrouble(fault.Newf("fake", fault.NotLeader, nil, "trouble"))
+		log.values("orders", 0, "5")
+		g.said()
+		time.AfterFunc(2*time.Minute+time.Second, func() {
+			if n := len(g.said()); n != 8 {
+				t.Errorf("%d signs of life in two minutes", n)
+			}
+			log.setTrouble(nil)
+		})
+		c.takes(1)
+		_ = c.conn.Close()
+		synctest.Wait()
+	})
+}
+
 func TestGroupStreamRefuses(t *testing.T) {
 	groupBubble(t, nil, func(t *testing.T, log *fakeLog, g *fakeGroups, h *session.Hub) {
 		join := session.Join{Group: "billing", Member: topic.MadeMember, Subscription: topic.Subscription{Prefix: "o"}}

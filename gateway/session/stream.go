@@ -74,6 +74,11 @@ func (st *streaming) run() error {
 		page, err := st.Reader.Next(st.hub.ctx, Limit{Records: st.hub.cfg.WindowRecords, Bytes: st.hub.cfg.WindowBytes})
 		switch {
 		case err != nil && passes(err):
+			if time.Since(st.written) >= st.every() {
+				if err := st.beat(); err != nil {
+					return err
+				}
+			}
 			st.wake(retryAfter)
 			<-st.bell
 			continue
