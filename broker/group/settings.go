@@ -47,7 +47,7 @@ func (g *Group) Delete(now time.Time) ([]Record, error) {
 	case !g.exists:
 		return nil, g.missing("group.Delete")
 	case len(g.byName) > 0:
-		return nil, fault.Newf("group.Delete", fault.GroupNotEmpty, g.name, "the group has %d members", len(g.byName))
+		return nil, fault.Newf("group.Delete", fault.GroupNotEmpty, g.name, "group %q has members, which have to leave first: %d", g.name, len(g.byName))
 	}
 	g.enter(now)
 	g.raise()
