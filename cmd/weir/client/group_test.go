@@ -134,6 +134,9 @@ func TestAMemberAcknowledgesWhatItPrinted(t *testing.T) {
 	if c.asked[0]["epoch"] != nil || c.asked[1]["epoch"] != 1.0 {
 		t.Errorf("joined with the epoch %v and went on with %v", c.asked[0]["epoch"], c.asked[1]["epoch"])
 	}
+	if c.asked[0]["wait_ms"] != 0.0 || c.asked[1]["wait_ms"] != 20000.0 {
+		t.Errorf("waits for %v ms to join, and then for %v", c.asked[0]["wait_ms"], c.asked[1]["wait_ms"])
+	}
 	if want := "weir: w of group g reads t/0\n"; r.said.String() != want {
 		t.Errorf("said %q, want %q", r.said.String(), want)
 	}

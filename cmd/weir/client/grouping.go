@@ -179,7 +179,7 @@ func (c *consuming) polls(ctx context.Context, m *member, p *printer, diagnostic
 // turn polls until there is an answer, for as long as that makes sense.
 func (c *consuming) turn(ctx context.Context, m *member, most int64, diagnostics io.Writer) (*turn, error) {
 	wait := pageWait
-	if !c.follow {
+	if !c.follow || !m.joined { // who has just joined wants to know what it reads
 		wait = 0
 	}
 	begun := time.Now()
