@@ -45,7 +45,7 @@ func (n *Node) positions(ctx context.Context, s *topic.GroupSeek) ([]group.Posit
 			return nil, fault.Newf(op, fault.Validation, name, "topic %q is named twice", name)
 		}
 		seen[name] = true
-		t, err := n.hall.byName(name)
+		t, err := n.readByGroups(op, name)
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +67,14 @@ func (n *Node) positions(ctx context.Context, s *topic.GroupSeek) ([]group.Posit
 	return to, nil
 }
 
+// readByGroups finds a topic that a group may read: the rules refuse weir's own.
+func (n *Node) readByGroups(op string, name topic.Name) (*served, error) {
+	if name.Internal() {
+		return nil, fault.Newf(op, fault.Forbidden, name, "topic %q is weir's own; groups do not read those", name)
+	}
+	return n.hall.byName(name)
+}
+
 // exactPositions checks the offsets that a seek names.
 func (n *Node) exactPositions(s *topic.GroupSeek) ([]group.Position, error) {
 	const op = "broker.SeekGroup"
@@ -80,7 +88,7 @@ func (n *Node) exactPositions(s *topic.GroupSeek) ([]group.Position, error) {
 			return nil, fault.Newf(op, fault.Validation, one.Path, "partition %d of topic %q is named twice", one.Path.Partition, one.Path.Topic)
 		}
 		seen[one.Path] = true
-		t, err := n.hall.byName(one.Path.Topic)
+		t, err := n.readByGroups(op, one.Path.Topic)
 		if err != nil {
 			return nil, err
 		}

@@ -359,6 +359,8 @@ func TestGroupSeek(t *testing.T) {
 	wantKind(t, "twice", err, fault.Validation)
 	_, err = r.SeekGroup(ctx, &topic.GroupSeek{Group: "g", Topics: []topic.Name{"none"}})
 	wantKind(t, "no topic", err, fault.NoTopic)
+	_, err = r.SeekGroup(ctx, &topic.GroupSeek{Group: "g", Topics: []topic.Name{groupsTopic}})
+	wantKind(t, "a topic of weir's own", err, fault.Forbidden)
 
 	m := r.join("g", "m", "orders")
 	old := m.Assignment[0].Assigned

@@ -55,6 +55,9 @@ func (g *Group) interest(s *topic.Subscription) (*interest, error) {
 		if _, err := topic.ParseName(string(name)); err != nil {
 			return bad("%w", err)
 		}
+		if name.Internal() { // each commit would be a record for the group to read
+			return nil, fault.Newf("group.Subscribe", fault.Forbidden, g.name, "topic %q is weir's own; groups do not read those", name)
+		}
 		size += len(name)
 	}
 	if size > MaxSubscriptionBytes {
