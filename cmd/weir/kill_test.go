@@ -43,8 +43,9 @@ type sent struct {
 // value is the producer's name and a number that rises.
 type killProducer struct {
 	name  string
-	keyed bool // every record has the producer's name as its key, so all go to one partition
-	retry bool // requests have an Idempotency-Key and are repeated until they are answered
+	keyed bool          // every record has the producer's name as its key, so all go to one partition
+	retry bool          // requests have an Idempotency-Key and are repeated until they are answered
+	every time.Duration // at least, between two requests
 	sent  []sent
 	rng   *rand.Rand
 }
@@ -57,7 +58,7 @@ func (p *killProducer) work(base *atomic.Pointer[string], stop, abandon <-chan s
 		select {
 		case <-stop:
 			return
-		default:
+		case <-time.After(p.every):
 		}
 		first, count := len(p.sent), 1+p.rng.IntN(20)
 		body := p.body(first, count)
@@ -190,7 +191,7 @@ func TestKilledUnderLoadLosesNothing(t *testing.T) {
 		t.Fatal("a producer's repeated request was not answered within a minute")
 	}
 
-	verifyKilled(t, n.base, producers)
+	verifyKilled(t, n.base, producers, 3)
 	if err := n.stop(t); err != nil {
 		t.Fatalf("the node ended with %v: %s", err, n.stderr)
 	}
@@ -208,14 +209,14 @@ func killProducers(seed uint64) []*killProducer {
 }
 
 // verifyKilled compares what the node has with what the producers know.
-func verifyKilled(t *testing.T, base string, producers []*killProducer) {
+func verifyKilled(t *testing.T, base string, producers []*killProducer, partitions int) {
 	t.Helper()
 	type place struct {
 		partition int
 		offset    int64
 	}
 	found := map[string][]place{} // by producer and number
-	for partition := range 3 {
+	for partition := range partitions {
 		last := map[string]int{} // by producer: the number of its last record in this partition
 		for i, r := range readAll(t, base, killTopic, partition) {
 			if r.Offset != int64(i) {

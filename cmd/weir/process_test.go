@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(asWeir)
 		os.Exit(execute(os.Args[1:]))
 	}
+	if config := os.Getenv(asMember); config != "" {
+		os.Exit(runMember(config))
+	}
 	testscript.Main(m, map[string]func(){"weir": main})
 }
 
