@@ -229,7 +229,7 @@ type GroupDescription struct {
 	Overrides  map[string]string
 	Start      GroupStart
 	Members    []MemberDescription // by name
-	Partitions []GroupPartition    // by topic name and partition: all that are assigned or have a commit
+	Partitions []GroupPartition    // by topic name and partition: all of the topics that it reads or has read
 	EmptySince Millis              // NoTimestamp while it has members
 }
 

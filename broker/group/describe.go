@@ -56,14 +56,12 @@ func (g *Group) describe(m *member) topic.MemberDescription {
 	return d
 }
 
-// Positions goes through the partitions that are assigned or have a commit, by topic name and partition,
-// until yield returns false. Bounds and lag are left open.
+// Positions goes through the partitions of the topics that the group reads or has read, by topic name and
+// partition, until yield returns false. One without a holder and without a commit is among them: its
+// records are waiting too. Bounds and lag are left open.
 func (g *Group) Positions(yield func(topic.GroupPartition) bool) {
 	for _, t := range g.topics {
 		for _, p := range t.parts {
-			if p.holder == nil && p.committed == topic.NoOffset {
-				continue
-			}
 			d := topic.GroupPartition{
 				Path: p.path(), Ref: p.ref(), Assigned: p.assigned, Committed: p.committed, Metadata: p.metadata, CommitAt: p.at,
 				LogStart: topic.NoOffset, End: topic.NoOffset, Lag: -1,
