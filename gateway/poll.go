@@ -49,6 +49,7 @@ type poll struct {
 	over    bool // somebody else goes on under the member's name
 	parts   []pollPart
 	first   int // of parts: where the reading begins
+	moved   int // of parts: how many were read past where the group stands
 	page    recordPage
 	full    bool
 	trouble error // of a part that may be read later

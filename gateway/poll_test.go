@@ -512,3 +512,40 @@ func TestPollOnAPipelinedConnection(t *testing.T) {
 		}
 	}
 }
+
+// A member of thousands of partitions gets cursors that it can send back.
+func TestPollOfManyPartitions(t *testing.T) {
+	w := start(t)
+	const partitions, each = 3, 1000
+	for n := range partitions {
+		name := topic.Name(fmt.Sprintf("t%d", n))
+		w.fill(name, each, 0)
+		a := topic.Append{Topic: name, Records: make([]topic.Record, each), Results: make([]topic.Stored, each)}
+		for i := range a.Records {
+			a.Records[i] = topic.Record{Partition: topic.Partition(i), Timestamp: 1, Value: []byte("1")}
+		}
+		if err := w.node.Produce(t.Context(), &a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.poll(`{"topic_prefix":"t","max_records":10000}`)
+	total := len(got.Records)
+	if total != mostMoved || got.Lag != partitions*each {
+		t.Fatalf("%d records, lag %d", total, got.Lag)
+	}
+	for total < partitions*each && len(got.Records) > 0 {
+		got = w.poll(`{"ack":%q,"max_records":700}`, got.Cursor)
+		total += len(got.Records)
+	}
+	if got = w.poll(`{"ack":%q,"wait_ms":0}`, got.Cursor); total != partitions*each || got.Lag != 0 {
+		t.Errorf("%d records, lag %d", total, got.Lag)
+	}
+	// As long as it can get: every number as large as it may be.
+	c := topic.GroupCursor{Group: 1, Epoch: 1 << 40}
+	for i := range mostMoved {
+		c.Advance(topic.Ref{ID: topic.ID{byte(i)}, Partition: topic.Partition(1000 + 7*i)}, 1<<48+topic.Offset(i), topic.Epoch(1<<20+i), topic.GroupEpoch(1<<30+i))
+	}
+	if text := c.String(); len(text) > topic.MaxCursorBytes {
+		t.Errorf("the cursor has %d bytes", len(text))
+	}
+}

@@ -19,6 +19,7 @@ type pollPart struct {
 	from      topic.Offset // where the group stands: what is committed, or the log's start; NoOffset: not known yet
 	committed topic.Offset // NoOffset: nothing
 	seen      topic.Epoch  // the leader's, under which next and last are known to lie in the log
+	known     bool         // bounds is
 	troubled  bool
 }
 
@@ -26,9 +27,16 @@ func (part *pollPart) ref() topic.Ref {
 	return topic.Ref{ID: part.id, Partition: part.path.Partition}
 }
 
+// moved says that the part was read past where the group stands.
+func (part *pollPart) moved() bool { return part.next != part.from }
+
+// mostMoved is in how many partitions a member may be ahead of its group: so many fit into a cursor,
+// whatever their offsets. The others are read when it has acknowledged some.
+const mostMoved = 1500
+
 // place puts the poll where the group stands, or behind what the member has read and not acknowledged.
 func (p *poll) place() {
-	p.parts, p.full, p.trouble = p.parts[:0], false, nil
+	p.parts, p.moved, p.full, p.trouble = p.parts[:0], 0, false, nil
 	var sum uint64
 	for i := range p.turn.Assignment {
 		a := &p.turn.Assignment[i]
@@ -43,6 +51,7 @@ func (p *poll) place() {
 		}
 		if at, read := p.after.Part(a.Ref); read && at.Assigned == a.Assigned && at.Next > a.Committed {
 			part.next, part.last = at.Next, at.LastEpoch
+			p.moved++
 		}
 		sum += uint64(part.next + 1)
 		p.parts = append(p.parts, part)
@@ -73,8 +82,15 @@ func (p *poll) fill() error {
 			return nil
 		}
 		part := &p.parts[(p.first+i)%len(p.parts)]
+		if !part.moved() && p.moved >= mostMoved {
+			continue
+		}
+		before := part.moved()
 		err := p.drain(part)
 		part.troubled = err != nil
+		if !before && part.moved() {
+			p.moved++
+		}
 		switch {
 		case err == nil, fault.Is(err, fault.NoTopic), fault.Is(err, fault.NoPartition):
 			// What is gone is soon assigned to nobody.
@@ -105,15 +121,15 @@ func (p *poll) drain(part *pollPart) error {
 	if err != nil {
 		return err
 	}
-	part.bounds = bounds
+	part.bounds, part.known = bounds, true
 	if part.from == topic.NoOffset {
 		part.from = bounds.LogStart
 	}
 	if part.next == topic.NoOffset {
 		part.next, part.last = bounds.LogStart, topic.NoEpoch
 	}
-	known := part.last == topic.NoEpoch || part.last == bounds.LeaderEpoch || part.seen == bounds.LeaderEpoch
-	if part.next == bounds.HighWatermark && known {
+	same := part.last == topic.NoEpoch || part.last == bounds.LeaderEpoch || part.seen == bounds.LeaderEpoch
+	if part.next == bounds.HighWatermark && same {
 		return nil
 	}
 	p.openPage()
@@ -162,7 +178,7 @@ func (p *poll) jump(part *pollPart, out *topic.RangeError) {
 func (p *poll) cursor() topic.GroupCursor {
 	c := topic.GroupCursor{Group: topic.GroupSum(p.ask.Group), Epoch: p.turn.Epoch}
 	for i := range p.parts {
-		if part := &p.parts[i]; part.next != part.from {
+		if part := &p.parts[i]; part.moved() {
 			c.Advance(part.ref(), part.next, part.last, part.assigned)
 		}
 	}
@@ -231,6 +247,9 @@ func (p *poll) lag() int64 {
 	var lag int64
 	for i := range p.parts {
 		part := &p.parts[i]
+		if !part.known { // the page was full before
+			part.bounds, _ = p.s.node.Bounds(part.ref())
+		}
 		lag += int64(max(0, part.bounds.HighWatermark-max(part.committed, part.bounds.LogStart)))
 	}
 	return lag

@@ -752,7 +752,7 @@ type ListGroupsParams struct {
 
 // LeaveGroupParams defines parameters for LeaveGroup.
 type LeaveGroupParams struct {
-	// Ack The cursor of the last page that was dealt with.
+	// Ack The cursor of the last page that was dealt with. One that is too long for a query, of very many partitions, goes to `…/commit` before.
 	Ack *string `form:"ack,omitempty" json:"ack,omitempty"`
 
 	// Epoch The member's epoch; that of `ack` where it is missing. One from before a take-over of the name is refused.
