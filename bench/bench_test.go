@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -112,6 +113,20 @@ func TestReferencesAnswer(t *testing.T) {
 		if err := server.stop(); err != nil {
 			t.Error(err)
 		}
+	}
+	poll, err := startReference(ctx, "poll", `{"records":[{"offset":1,"value":1}],"cursor":"g1.AAAA"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, err := dialPollers(poll.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := members.paced(ctx, poll, 100*time.Millisecond); err != nil {
+		t.Errorf("poll: %v", err)
+	}
+	if err := errors.Join(members.close(), poll.stop()); err != nil {
+		t.Error(err)
 	}
 	nats, err := startReference(ctx, "nats", t.TempDir())
 	if err != nil {

@@ -126,7 +126,7 @@ func wanted(list, id string) bool {
 
 func rows() []row {
 	var all []row
-	for _, group := range [][]row{produceRows(), storageRows(), fanoutRows(), readRows(), nodeRows()} {
+	for _, group := range [][]row{produceRows(), storageRows(), fanoutRows(), readRows(), nodeRows(), groupRows()} {
 		all = append(all, group...)
 	}
 	return all

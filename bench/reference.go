@@ -31,6 +31,11 @@ func runReference(name string, args []string) error {
 		return serveBroadcast(args[0])
 	case "prepared":
 		return servePrepared(args[0])
+	case "poll":
+		if len(args) < 2 {
+			return errors.New("an answer is missing")
+		}
+		return servePoll(args[0], []byte(args[1]))
 	case "nats":
 		if len(args) < 2 {
 			return errors.New("a directory is missing")
@@ -77,6 +82,21 @@ func serveFiber(addr string) error {
 		out = append(out, `]}`...)
 		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 		return c.Send(out)
+	})
+	untilSignal(app.Shutdown)
+	return app.Listen(addr)
+}
+
+// servePoll is the ceiling for a group poll: a handler that scans the body and answers what it was given
+// at the start.
+func servePoll(addr string, answer []byte) error {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Post("/v1/groups/:group/members/:member/poll", func(c *fiber.Ctx) error {
+		if _, err := scan(c.Body()); err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+		return c.Send(answer)
 	})
 	untilSignal(app.Shutdown)
 	return app.Listen(addr)
