@@ -61,13 +61,22 @@ func (g *Group) judge(m *member, epoch topic.GroupEpoch, c *topic.GroupCommit, p
 	case c.Assigned != topic.NoGroupEpoch && c.Assigned != p.assigned,
 		c.Assigned == topic.NoGroupEpoch && p.assigned > epoch:
 		return topic.Reassigned
-	case c.Next < p.committed:
+	}
+	end, known := w.End(c.Ref)
+	switch {
+	case known && c.Next > end:
+		return topic.PastEnd
+	case c.Next < p.committed && !p.cut(c, end, known):
 		return topic.BehindFirst
 	}
-	if end, known := w.End(c.Ref); known && c.Next > end {
-		return topic.PastEnd
-	}
 	return ""
+}
+
+// cut says that the log was cut below what is committed, as it can be where records are not synced before
+// they are acknowledged: it ends there now, or has a record of a later reign below it. Then a member that
+// reads what is there now commits, or it would read the same page until the log has grown past the commit.
+func (p *part) cut(c *topic.GroupCommit, end topic.Offset, known bool) bool {
+	return known && p.committed > end || p.lastEpoch != topic.NoEpoch && c.LastEpoch > p.lastEpoch
 }
 
 // place sets an offset that no member has committed.

@@ -111,7 +111,8 @@ func (s *scene) path(text string) topic.Ref {
 	return topic.Ref{ID: idOf(topic.Name(strings.TrimRight(name, "'")), life), Partition: topic.Partition(s.number(n))}
 }
 
-// positions reads "orders/0:10@3,orders/1:20": offsets, with the epoch of the assignment where it is given.
+// positions reads "orders/0:10@3,orders/1:20,orders/2:5@3e7": offsets, with the epoch of the assignment where
+// it is given, and that of the last record.
 func (s *scene) positions(text string) (commits []topic.GroupCommit) {
 	for _, one := range strings.Split(text, ",") {
 		if one == "" {
@@ -119,9 +120,14 @@ func (s *scene) positions(text string) (commits []topic.GroupCommit) {
 		}
 		path, rest, _ := strings.Cut(one, ":")
 		next, assigned, _ := strings.Cut(rest, "@")
-		commits = append(commits, topic.GroupCommit{
+		assigned, last, read := strings.Cut(assigned, "e")
+		c := topic.GroupCommit{
 			Ref: s.path(path), Next: topic.Offset(s.number(next)), LastEpoch: topic.NoEpoch, Assigned: topic.GroupEpoch(s.number(assigned)),
-		})
+		}
+		if read {
+			c.LastEpoch = topic.Epoch(s.number(last))
+		}
+		commits = append(commits, c)
 	}
 	return commits
 }
