@@ -241,7 +241,7 @@ type Group struct {
 	// Members By name.
 	Members []GroupMember `json:"members"`
 
-	// Partitions Those that are assigned or have a committed offset, by topic and number.
+	// Partitions Those of the topics that the group reads or has read, by topic and number.
 	Partitions []GroupPartition `json:"partitions"`
 
 	// Settings The settings that were set.
