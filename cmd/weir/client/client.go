@@ -30,6 +30,7 @@ import (
 type Client struct {
 	base    string
 	timeout time.Duration
+	key     string // Idempotency-Key of its requests; empty: none
 	http    *http.Client
 }
 
@@ -124,6 +125,9 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Idempotency-Key", c.key)
 	}
 	resp, err := c.do(req)
 	if err != nil {

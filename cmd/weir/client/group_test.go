@@ -27,6 +27,7 @@ type coordinator struct {
 	epoch     int64
 	asked     []map[string]any // the bodies of polls
 	left      []string         // the queries of leaves
+	keys      []string         // the Idempotency-Keys of polls
 
 	// before, where set, answers a poll instead when it returns true.
 	before func(w http.ResponseWriter, poll int) bool
@@ -47,6 +48,7 @@ func (c *coordinator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		c.asked = append(c.asked, body)
+		c.keys = append(c.keys, r.Header.Get("Idempotency-Key"))
 		if c.before != nil && c.before(w, len(c.asked)) {
 			return
 		}
@@ -101,7 +103,10 @@ type reading struct {
 func (r *reading) run(ctx context.Context, t *testing.T, c *coordinator) error {
 	t.Helper()
 	cl := against(t, time.Minute, c.ServeHTTP)
-	r.group, r.member, r.format = "g", "w", "value"
+	r.group, r.format = "g", "value"
+	if r.member == "" {
+		r.member = "w"
+	}
 	if r.ack == "" {
 		r.ack = "after"
 	}
@@ -207,6 +212,23 @@ func TestAMemberPollsAgainWhereItMakesSense(t *testing.T) {
 	}
 	if got := strings.Count(r.said.String(), "trying again"); got != 2 {
 		t.Errorf("said %q", r.said.String())
+	}
+}
+
+func TestAMemberThatAsksForANameAsksForOne(t *testing.T) {
+	c := &coordinator{end: 4}
+	c.before = func(w http.ResponseWriter, poll int) bool {
+		if poll == 1 {
+			problem(w, http.StatusServiceUnavailable, "stopping", true) // perhaps after it had joined
+		}
+		return poll == 1
+	}
+	r := &reading{consuming: consuming{grouping: grouping{member: "-"}, follow: true, most: 4}}
+	if err := r.run(t.Context(), t, c); err != nil {
+		t.Fatal(err)
+	}
+	if k := c.keys; len(k) != 3 || k[0] == "" || k[0] != k[1] || k[2] != "" {
+		t.Errorf("the polls had the keys %q", k)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +107,9 @@ func (c *consuming) join(cl *Client, topics []string) (*member, error) {
 		}
 		asks["start"] = from
 	}
-	return &member{client: cl, group: c.group, name: cmp.Or(c.member, ownName()), asks: asks, auto: c.ack == "auto"}, nil
+	return &member{
+		client: cl, group: c.group, name: cmp.Or(c.member, ownName()), key: rand.Text(), asks: asks, auto: c.ack == "auto",
+	}, nil
 }
 
 // leaveWithin is how long leaving may take once somebody wants the command to end.

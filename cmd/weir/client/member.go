@@ -28,6 +28,7 @@ type member struct {
 	client *Client
 	group  string
 	name   string         // "-" until the group made one
+	key    string         // of the poll that asks for a name: sent again, it gets the same one
 	asks   map[string]any // of every poll, so that each can join: what is read, and how
 	auto   bool           // the group acknowledges as it answers
 
@@ -98,6 +99,9 @@ func (m *member) poll(ctx context.Context, most int64, wait time.Duration) (*tur
 	}
 	waiting := *m.client
 	waiting.timeout += wait
+	if m.name == "-" {
+		waiting.key = m.key
+	}
 	var t turn
 	if err := waiting.Call(ctx, http.MethodPost, m.path()+"/poll", body, &t); err != nil {
 		return nil, m.refused(err)
