@@ -14,14 +14,21 @@ type Position struct {
 	LastEpoch topic.Epoch // of the record before, or NoEpoch
 }
 
+// maxCallMetadata is the most bytes of metadata of one call, since what it commits is one batch.
+const maxCallMetadata = 4 << 20
+
 // checkCommits finds commits that no member may make.
 func (g *Group) checkCommits(commits []topic.GroupCommit) error {
+	metadata := 0
 	for i := range commits {
+		metadata += len(commits[i].Metadata)
 		switch c := &commits[i]; {
 		case c.Next < 0:
 			return fault.Newf("group.Commit", fault.Validation, g.name, "an offset is not negative")
 		case len(c.Metadata) > topic.MaxCommitMetadata:
 			return fault.Newf("group.Commit", fault.Validation, g.name, "the metadata of a commit has %d bytes, at most %d are kept", len(c.Metadata), topic.MaxCommitMetadata)
+		case metadata > maxCallMetadata:
+			return fault.Newf("group.Commit", fault.Validation, g.name, "the metadata of the commits has more than %d bytes together", maxCallMetadata)
 		}
 	}
 	return nil

@@ -11,9 +11,12 @@ import (
 )
 
 // Bounds of a subscription. A member's record holds it, so it has to be small beside a record of __groups.
+// A topic that goes can change every member, and the records of one call are one batch: all members together
+// have a bound too. A group past it could write nothing any more, and nor could others beside it.
 const (
 	MaxPatternBytes      = 1_000
 	MaxSubscriptionBytes = 256 << 10 // of the names of topics together
+	MaxMembersBytes      = 6 << 20   // of the records of a group's members, but for what they are assigned
 )
 
 // interest is a subscription and the topics that it comes to. Members with the same subscription share
@@ -21,6 +24,7 @@ const (
 type interest struct {
 	sub     topic.Subscription
 	pattern *regexp.Regexp
+	bytes   int // of the subscription in a record
 	members int
 	topics  []*met // that exist, by name
 }
@@ -63,7 +67,7 @@ func (g *Group) interest(s *topic.Subscription) (*interest, error) {
 	if size > MaxSubscriptionBytes {
 		return bad("the names of the topics have more than %d bytes together; a prefix or a pattern is shorter", MaxSubscriptionBytes)
 	}
-	it := &interest{sub: topic.Subscription{Topics: slices.Clone(s.Topics), Prefix: s.Prefix, Pattern: s.Pattern}}
+	it := newInterest(topic.Subscription{Topics: slices.Clone(s.Topics), Prefix: s.Prefix, Pattern: s.Pattern})
 	if s.Pattern != "" {
 		if len(s.Pattern) > MaxPatternBytes {
 			return bad("the pattern is longer than %d bytes", MaxPatternBytes)
@@ -79,6 +83,34 @@ func (g *Group) interest(s *topic.Subscription) (*interest, error) {
 		it.pattern = whole
 	}
 	return it, nil
+}
+
+func newInterest(s topic.Subscription) *interest {
+	it := &interest{sub: s, bytes: len(s.Prefix) + len(s.Pattern)}
+	for _, name := range s.Topics {
+		it.bytes += len(name) + 1
+	}
+	return it
+}
+
+// recordBytes is about what a member takes in the log, but for its assignment.
+func (g *Group) recordBytes(name topic.MemberName, principal string, it *interest) int {
+	const rest = 64 // numbers, and what a batch has of each record
+	return rest + len(g.name) + len(name) + len(principal) + it.bytes
+}
+
+// holds checks that there is room for a member, or for what one wants to read in place of what it reads.
+func (g *Group) holds(p *topic.GroupPoll, wants *interest) error {
+	total := g.recordBytes(p.Member, p.Principal, wants)
+	for _, m := range g.byName {
+		if m.name != p.Member {
+			total += g.recordBytes(m.name, m.principal, m.interest)
+		}
+	}
+	if total > MaxMembersBytes {
+		return fault.Newf("group.Poll", fault.Limit, g.name, "what the members of the group subscribe would have %d bytes together, at most %d are kept; a prefix or a pattern is shorter than names", total, MaxMembersBytes)
+	}
+	return nil
 }
 
 // is says whether this is the interest of that subscription.

@@ -2,9 +2,12 @@ package group
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -72,6 +75,82 @@ func TestLargeGroup(t *testing.T) {
 	}
 	if err := sameAfterReplay(g, &log); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLargestDecision: whatever the members subscribe, and however many they are, what one call changes
+// fits into one batch of __groups.
+func TestLargestDecision(t *testing.T) {
+	const batchBytes = 16 << 20
+	size := func(records []Record) (n int) {
+		for _, r := range records {
+			n += len(r.Key) + len(r.Value)
+		}
+		return n
+	}
+	w := newWorld()
+	w.make("orders", 1_000)
+	name := topic.GroupName(strings.Repeat("g", topic.MaxNameBytes))
+	g, now := New(name, testConfig()), time.UnixMilli(1_000_000)
+	subs := make([]topic.Subscription, 100)
+	turns := make([]topic.GroupTurn, len(subs))
+	poll := func(i int, ack []topic.GroupCommit) ([]Record, error) {
+		turn, records, err := g.Poll(&topic.GroupPoll{Member: memberName(i), Epoch: turns[i].Epoch, Subscription: &subs[i], Ack: ack}, nil, w, now)
+		if err == nil {
+			turns[i] = turn
+		}
+		return records, err
+	}
+	joined := 0
+	for ; joined < len(subs); joined++ {
+		subs[joined].Topics = []topic.Name{"orders"}
+		for n := range MaxSubscriptionBytes/topic.MaxNameBytes - 1 {
+			subs[joined].Topics = append(subs[joined].Topics, topic.Name(fmt.Sprintf("t%04d-%03d-%0239d", n, joined, 0)))
+		}
+		if _, err := poll(joined, nil); fault.Is(err, fault.Limit) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if joined < 10 || joined == len(subs) {
+		t.Fatalf("%d members with the longest subscriptions are in one group", joined)
+	}
+	subs[joined].Topics = []topic.Name{"orders"}
+	if _, err := poll(joined, nil); err != nil {
+		t.Errorf("there is room for somebody with fewer names: %v", err)
+	}
+	subs[0].Topics = subs[0].Topics[:len(subs[0].Topics)-1]
+	if _, err := poll(0, nil); err != nil {
+		t.Errorf("a member wants to read less: %v", err)
+	}
+	for range 3 {
+		for i := range joined + 1 {
+			if _, err := poll(i, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Everything at once: each member loses what it has, one of them commits as much as there is, and all of
+	// the topic goes.
+	var ack []topic.GroupCommit
+	for _, a := range turns[1].Assignment {
+		ack = append(ack, topic.GroupCommit{Ref: a.Ref, Metadata: strings.Repeat("x", topic.MaxCommitMetadata)})
+	}
+	records, err := poll(1, ack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := size(records)
+	for len(ack)*topic.MaxCommitMetadata <= maxCallMetadata {
+		ack = append(ack, ack[0])
+	}
+	if _, err := poll(1, ack); !fault.Is(err, fault.Validation) {
+		t.Errorf("%d bytes of metadata in one call: %v", len(ack)*topic.MaxCommitMetadata, err)
+	}
+	delete(w.topics, "orders")
+	if most += maxCallMetadata + size(g.TopicsChanged(w, now)); most > batchBytes-(2<<20) {
+		t.Errorf("what is decided at once may have %d bytes", most)
 	}
 }
 

@@ -100,7 +100,11 @@ func (g *Group) admit(p *topic.GroupPoll, m *member) (*interest, error) {
 	if p.Subscription == nil || m != nil && m.interest.is(p.Subscription) {
 		return nil, nil
 	}
-	return g.interest(p.Subscription)
+	wants, err := g.interest(p.Subscription)
+	if err != nil {
+		return nil, err
+	}
+	return wants, g.holds(p, wants)
 }
 
 // takes says whether a call with that epoch is one of the process that is the member now.

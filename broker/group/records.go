@@ -147,7 +147,7 @@ func (g *Group) Replay(r Record) error {
 		}
 		g.members[k.Member] = &member{
 			name: k.Member, epoch: v.Epoch, since: v.Since, also: v.Also, kind: v.Kind, principal: v.Principal, node: v.Node, at: v.Node,
-			joinedAt: v.JoinedAt, interest: &interest{sub: v.Subscription}, replayed: v.Assignment,
+			joinedAt: v.JoinedAt, interest: newInterest(v.Subscription), replayed: v.Assignment,
 		}
 	case topicKind:
 		if r.Value == nil {
