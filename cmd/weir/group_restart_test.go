@@ -72,6 +72,13 @@ func TestGroupsOutliveTheirNode(t *testing.T) {
 				t.Fatalf("%s: group %q was %s and is %s", way.name, m.group, before[m.group], after)
 			}
 		}
+		var lag int64
+		for _, m := range members {
+			lag += *describeGroup(t, n.base, m.group).Lag
+		}
+		if got := metric(t, n, "broker_group_lag_records"); int64(got) != lag {
+			t.Errorf("%s: the groups are %d records behind, and the metric says %v", way.name, lag, got)
+		}
 		calm(t, n)
 		if log := n.stderr.String(); way.damaged != strings.Contains(log, "view was damaged") {
 			t.Errorf("%s: the node's log is to say whether the file was damaged: %s", way.name, log)
@@ -91,6 +98,59 @@ func TestGroupsOutliveTheirNode(t *testing.T) {
 		if d := describeGroup(t, n.base, m.group); *d.Lag != 0 || seen == 0 {
 			t.Errorf("%s read %d at last, and the group is %+v", m.group, seen, d)
 		}
+	}
+}
+
+// TestTheLogOfGroupsIsCompacted: a group commits far more than a segment of its log holds. Most of it goes,
+// and what is left says what the group is, with the view and without it.
+func TestTheLogOfGroupsIsCompacted(t *testing.T) {
+	const partitions, commits, segment = 60, 150, 16 << 20
+	data := filepath.Join(t.TempDir(), "data")
+	args := []string{"--data", data, "--set", "clean.interval=100ms"}
+	n := serve(t, args...)
+	makeTopic(t, n.base, "t", partitions, commits)
+	m := &groupClient{base: n.base, group: "g", name: "w", topics: []string{"t"}}
+	m.poll(t, map[string]any{"max_records": 1})
+	before := sizeOf(t, filepath.Join(data, "topics"))
+	metadata := strings.Repeat("m", 4096-3)
+	for i := range commits {
+		offsets := make([]string, partitions)
+		for p := range offsets {
+			offsets[p] = fmt.Sprintf(`{"topic":"t","partition":%d,"next_offset":%d,"metadata":"%03d%s"}`, p, i+1, i, metadata)
+		}
+		if status, code := commit(t, m, fmt.Sprintf(`{"epoch":%d,"offsets":[%s]}`, m.epoch, strings.Join(offsets, ","))); status != http.StatusOK {
+			t.Fatalf("commit %d: %d %s", i, status, code)
+		}
+	}
+	// One segment is written to, and the others hold what is newest of each offset.
+	const most = segment * 5 / 4
+	var size int64
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
+		if size = sizeOf(t, filepath.Join(data, "topics")) - before; size <= most {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d commits of %d offsets have %d bytes, at most %d are meant", commits, partitions, size, most)
+		}
+	}
+	t.Logf("%d MiB of commits are %d MiB", commits*partitions*len(metadata)>>20, size>>20)
+	was := lasting(t, n.base, "g")
+	for _, rebuild := range []bool{false, true} {
+		n.kill()
+		if rebuild {
+			if err := os.Remove(filepath.Join(data, "groups", "view.db")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n = serve(t, args...)
+		if is := lasting(t, n.base, "g"); is != was {
+			t.Errorf("the view deleted %v: the group was %.2000s and is %.2000s", rebuild, was, is)
+		}
+		calm(t, n)
+	}
+	m.base = n.base
+	if got := m.poll(t, nil); len(got.Records) != 0 || got.partitions() != partitions || got.Lag != 0 {
+		t.Errorf("all is committed, and a poll gives %v with a lag of %d", got.places(), got.Lag)
 	}
 }
 

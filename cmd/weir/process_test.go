@@ -155,7 +155,7 @@ func (n *node) stop(t *testing.T) error {
 }
 
 // httpc is the client of all tests here. A request that hangs is a failure, not a wait.
-var httpc = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
+var httpc = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
 
 // answer is what a request got.
 type answer struct {
