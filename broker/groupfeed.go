@@ -92,9 +92,12 @@ func (s *coordinators) gather(ctx context.Context, p *partition, f *feeding) err
 	switch {
 	case err != nil && !fault.Is(err, fault.Corrupt):
 		return err
-	case err != nil || at != view.Position{} && !p.fits(at, end, now):
+	// A load says so and resets nothing itself: between the Position above and the rows that are added to it
+	// nobody may take the others away.
+	case s.unsound[number].Swap(false), err != nil, at != view.Position{} && !p.fits(at, end, now):
 		p.logger.Warn("the view of __groups does not fit the log and is made anew", "end", int64(at.End), "epoch", int(at.Epoch), "err", err)
 		if err := s.view.Reset(number); err != nil {
+			s.unsound[number].Store(true)
 			return err
 		}
 		at = view.Position{}

@@ -171,11 +171,23 @@ func TestGroupView(t *testing.T) {
 	v = openView(t, filepath.Join(t.TempDir(), "view.db"))
 	restart("it is empty", v, false)
 
+	for p := range topic.Partition(groupPartitions) {
+		at, err := v.Position(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Apply(p, at, []view.Change{{Key: []byte("not a key of a group"), Value: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f := &forgetful{GroupView: v, fail: fault.Newf("test", fault.Corrupt, nil, "damaged")}
 	r = beginViewed(t, mem, metadata, f)
 	r.wantCommitted(names[10:], 3)
+	if err := r.groups.feedAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	r.stop()
-	restart("it was damaged", v, false)
+	restart("it was damaged, and then made anew", v, true)
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +197,49 @@ func TestGroupView(t *testing.T) {
 		t.Errorf("fed into a closed view: %v", err)
 	}
 	r.stop()
+}
+
+// TestGroupViewResetWhileFed: a load finds the view damaged while the feeder has half of an update. What the
+// feeder adds is not taken for all there is.
+func TestGroupViewResetWhileFed(t *testing.T) {
+	mem := newMem(t)
+	v := openView(t, filepath.Join(t.TempDir(), "view.db"))
+	metadata := newOneNode()
+	r := beginViewed(t, mem, metadata, nil) // feeds nothing by itself
+	r.fill("orders", 1, 9)
+	names := r.groupsOf(1, 3)
+	c := r.coordinatorOf(names[0])
+	desk := newCoordinators(r.Node, v)
+	if err := desk.feedAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := r.join(names[0], "another", "orders")
+	m.end()
+	f := feeding{room: feedBytes}
+	if err := desk.gather(t.Context(), c.p, &f); err != nil || len(f.updates) != 1 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+
+	damaged := &forgetful{GroupView: v, fail: fault.Newf("test", fault.Corrupt, nil, "damaged")}
+	desk.view = damaged
+	loading := desk.newCoordinator(c.p)
+	if _, err := loading.replayView(c.p.log.End(), func(_, _ []byte) error { return nil }); !fault.Is(err, fault.Corrupt) {
+		t.Fatal(err)
+	}
+	if err := v.ApplyAll(f.updates); err != nil { // as the feeder does next
+		t.Fatal(err)
+	}
+	desk.view = v
+	if err := desk.feedAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r = beginViewed(t, mem, metadata, v)
+	r.wantCommitted(names, 3)
+	r.stop()
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func topicID(t testing.TB, r *running, name topic.Name) topic.ID {

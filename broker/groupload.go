@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -130,7 +129,8 @@ func (c *coordinator) replayView(end topic.Offset, apply func(key, value []byte)
 		err = fault.Newf("broker.loadGroups", fault.Corrupt, c.p.path, "the view has changed while it was read")
 	}
 	if fault.Is(err, fault.Corrupt) {
-		return start, errors.Join(err, c.desk.view.Reset(number))
+		c.desk.unsound[number].Store(true)
+		return start, err
 	}
 	return at.End, err
 }

@@ -38,7 +38,8 @@ var groupsSettings = map[string]string{
 // coordinators are those of the partitions of __groups that are open on this node.
 type coordinators struct {
 	node     *Node
-	view     GroupView // nil: a load reads all of the log
+	view     GroupView                    // nil: a load reads all of the log. Only the feeder changes it
+	unsound  [groupPartitions]atomic.Bool // a load could not use the view, and the feeder is to make it anew
 	at       [groupPartitions]atomic.Pointer[coordinator]
 	existing atomic.Int64  // groups that exist
 	kept     atomic.Int64  // groups in memory, with those that were deleted and are remembered
