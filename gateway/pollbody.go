@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -170,9 +169,6 @@ func ascending(names []topic.Name) []topic.Name {
 	return slices.Compact(names)
 }
 
-// mostPattern is the longest pattern.
-const mostPattern = 1024
-
 // patterns are those that were found to be good: members send theirs with every poll.
 var patterns goodPatterns
 
@@ -186,17 +182,14 @@ const mostGoodPatterns = 256
 
 // check says what is wrong with a pattern; empty where nothing is.
 func (g *goodPatterns) check(pattern string) string {
-	if pattern == "" || len(pattern) > mostPattern {
-		return fmt.Sprintf("must have 1 to %d bytes", mostPattern)
-	}
 	g.mu.Lock()
 	_, good := g.good[pattern]
 	g.mu.Unlock()
 	if good {
 		return ""
 	}
-	if _, err := regexp.Compile(pattern); err != nil {
-		return "is not a regular expression in RE2 syntax: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+	if _, err := topic.ParsePattern(pattern); err != nil {
+		return fault.Sentence(err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 // A topic that goes can change every member, and the records of one call are one batch: all members together
 // have a bound too. A group past it could write nothing any more, and nor could others beside it.
 const (
-	MaxPatternBytes      = 1_000
 	MaxSubscriptionBytes = 256 << 10 // of the names of topics together
 	MaxMembersBytes      = 6 << 20   // of the records of a group's members, but for what they are assigned
 )
@@ -24,7 +23,8 @@ const (
 type interest struct {
 	sub     topic.Subscription
 	pattern *regexp.Regexp
-	bytes   int // of the subscription in a record
+	matched map[topic.Name]bool // of the topics that exist, whether the pattern matches: it may take a while
+	bytes   int                 // of the subscription in a record
 	members int
 	topics  []*met // that exist, by name
 }
@@ -69,18 +69,11 @@ func (g *Group) interest(s *topic.Subscription) (*interest, error) {
 	}
 	it := newInterest(topic.Subscription{Topics: slices.Clone(s.Topics), Prefix: s.Prefix, Pattern: s.Pattern})
 	if s.Pattern != "" {
-		if len(s.Pattern) > MaxPatternBytes {
-			return bad("the pattern is longer than %d bytes", MaxPatternBytes)
-		}
-		// The pattern is compiled alone first: "a)(b" is none, but would be within a group.
-		if _, err := regexp.Compile(s.Pattern); err != nil {
-			return bad("the pattern is not RE2: %w", err)
-		}
-		whole, err := regexp.Compile(`\A(?:` + s.Pattern + `)\z`)
+		pattern, err := topic.ParsePattern(s.Pattern)
 		if err != nil {
-			return bad("the pattern is not RE2: %w", err)
+			return bad("the pattern %s", fault.Sentence(err))
 		}
-		it.pattern = whole
+		it.pattern = pattern
 	}
 	return it, nil
 }
@@ -143,12 +136,24 @@ func (it *interest) each(w World, yield func(name topic.Name, id topic.ID, parti
 		}
 		return
 	}
+	var matched map[topic.Name]bool
+	if it.pattern != nil {
+		matched = make(map[topic.Name]bool, len(it.matched))
+	}
 	w.Topics(func(name topic.Name, id topic.ID, partitions int) bool {
-		if it.matches(name) {
+		matches, known := it.matched[name]
+		if !known {
+			matches = it.matches(name)
+		}
+		if matched != nil {
+			matched[name] = matches
+		}
+		if matches {
 			yield(name, id, partitions)
 		}
 		return true
 	})
+	it.matched = matched
 }
 
 // adopt makes an interest one of a member's, in place of the one that it had.

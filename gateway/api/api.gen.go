@@ -424,7 +424,7 @@ type GroupPoll struct {
 	// beginning.
 	Start *string `json:"start,omitempty"`
 
-	// TopicPattern Read every topic whose whole name matches this regular expression, in RE2 syntax, also those that are made later.
+	// TopicPattern Read every topic whose whole name matches this regular expression, in RE2 syntax, also those that are made later. Without its `{counts}`, each written out, it has at most 1000 steps.
 	TopicPattern *string `json:"topic_pattern,omitempty"`
 
 	// TopicPrefix Read every topic whose name begins so, also those that are made later.
