@@ -243,8 +243,10 @@ func (g *Group) index() {
 // Loaded ends the replay: every member has a full session from now on, and what has changed in the world
 // meanwhile is found, as by TopicsChanged.
 func (g *Group) Loaded(w World, now time.Time) []Record {
-	g.index()
 	g.enter(now)
+	g.mendTopics(w)
+	g.index()
+	g.mend()
 	for _, m := range g.byName {
 		m.seen, m.told = now, m.epoch
 		for _, p := range m.held {
