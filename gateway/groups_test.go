@@ -230,7 +230,7 @@ func TestPollsThatCannotBe(t *testing.T) {
 		{`{"topic_prefix":""}`, 422, []string{`"field":"topic_prefix"`}},
 		{`{"topic_prefix":"a b"}`, 422, []string{`"field":"topic_prefix"`}},
 		{`{"topic_pattern":"("}`, 422, []string{`"field":"topic_pattern"`, `RE2`}},
-		{`{"topic_pattern":"` + strings.Repeat("a", 1025) + `"}`, 422, []string{`must have 1 to 1024 bytes`}},
+		{`{"topic_pattern":"` + strings.Repeat("a", 1025) + `"}`, 422, []string{`must have 1 to 1000 bytes`}},
 		{`{"topics":["orders"],"start":"yesterday"}`, 422, []string{`"field":"start"`}},
 		{`{"topics":["orders"],"start":"ts:"}`, 422, []string{`"field":"start"`}},
 		{
