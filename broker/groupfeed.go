@@ -103,7 +103,7 @@ func (s *coordinators) gather(ctx context.Context, p *partition, f *feeding) err
 		at = view.Position{}
 	}
 	if at == (view.Position{}) {
-		at = view.Position{ID: p.ref.ID, End: p.log.Start(), Epoch: topic.NoEpoch}
+		at = view.Position{ID: p.ref.ID, End: p.log.Start(), Epoch: topic.NoEpoch, At: topic.Millis(now.UnixMilli())}
 	}
 	u := view.Update{Partition: number, To: at}
 	if at.End < end {
@@ -120,12 +120,12 @@ func (s *coordinators) gather(ctx context.Context, p *partition, f *feeding) err
 	return nil
 }
 
-// walk puts records into an update, of each key the newest.
+// walk puts records into an update, of each key the newest. The position's time stays: whatever the rows lack
+// was deleted since then, even when the log in between is older.
 func (f *feeding) walk(ctx context.Context, p *partition, u *view.Update, end topic.Offset) error {
 	places := map[string]int{}
 	begun := f.room
 	next, err := p.walk(ctx, u.To.End, end, begun, func(r *batch.Record) error {
-		u.To.At = r.Timestamp // the tombstones that the view lacks yet are not older
 		change := view.Change{Key: slices.Clone(r.Key), Value: slices.Clone(r.Value)}
 		f.room -= len(r.Key) + len(r.Value)
 		if place, ok := places[string(r.Key)]; ok {

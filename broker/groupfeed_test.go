@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weirlog/weir/broker/group"
 	"github.com/weirlog/weir/broker/group/view"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/storage/vfs"
@@ -289,8 +291,69 @@ func TestGroupViewAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestGroupViewPieces: a long log goes into the view piece by piece, with an age that says how old the
-// newest record is that it has.
+// TestGroupViewOldLog: a log whose records are older than tombstones are kept goes into an empty view too,
+// piece by piece.
+func TestGroupViewOldLog(t *testing.T) {
+	mem := newMem(t)
+	v := openView(t, filepath.Join(t.TempDir(), "view.db"))
+	metadata := newOneNode()
+	r := beginViewed(t, mem, metadata, nil)
+	r.fill("orders", 1, 9)
+	m := r.join("g", "m", "orders")
+	m.end()
+	c := r.coordinatorOf("g")
+	long := time.Now().Add(-2 * groupsRetention(t))
+	c.mu.Lock()
+	for i := range 2 * walkBytes / topic.MaxCommitMetadata {
+		ack := []topic.GroupCommit{{Ref: m.Assignment[0].Ref, Next: 3, Metadata: strings.Repeat(fmt.Sprintf("%04d", i), topic.MaxCommitMetadata/4)}}
+		c.apply(c.seats["g"], long, func() []group.Record {
+			_, records, err := c.seats["g"].group.Poll(&topic.GroupPoll{Member: "m", Epoch: m.Epoch, Heartbeat: true, Ack: ack}, nil, c.look(), long)
+			if err != nil {
+				t.Error(err)
+			}
+			return records
+		})
+	}
+	c.mu.Unlock()
+	if err := m.ack(5); err != nil {
+		t.Fatal(err)
+	}
+
+	desk := newCoordinators(r.Node, v)
+	var at view.Position
+	for pieces := 1; at.End < c.p.bounds().HighWatermark; pieces++ {
+		f := feeding{room: 1}
+		if err := desk.gather(t.Context(), c.p, &f); err != nil || len(f.updates) != 1 {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		if f.updates[0].To.End <= at.End || pieces > 10 {
+			t.Fatalf("piece %d goes from %d to %d", pieces, at.End, f.updates[0].To.End)
+		}
+		if err := v.ApplyAll(f.updates); err != nil {
+			t.Fatal(err)
+		}
+		at = f.updates[0].To
+	}
+	r.stop()
+	r = beginViewed(t, mem, metadata, v)
+	r.wantCommitted([]topic.GroupName{"g"}, 5)
+	r.stop()
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// groupsRetention is how long tombstones stay in __groups.
+func groupsRetention(t testing.TB) time.Duration {
+	t.Helper()
+	settings, err := topic.ParseSettings(groupsSettings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings.DeleteRetention
+}
+
+// TestGroupViewPieces: a long log goes into the view piece by piece.
 func TestGroupViewPieces(t *testing.T) {
 	mem := newMem(t)
 	v := openView(t, filepath.Join(t.TempDir(), "view.db"))

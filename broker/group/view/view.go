@@ -32,7 +32,7 @@ type Position struct {
 	ID    topic.ID     // of the topic: one that was made again has another log
 	End   topic.Offset // everything below it is in the rows
 	Epoch topic.Epoch  // of the record before End, or NoEpoch
-	At    topic.Millis // when that was
+	At    topic.Millis // when the rows last had all of the log, or were begun: what they lack was deleted later
 }
 
 // Change is one row to set, or with a nil Value to delete.
