@@ -189,7 +189,7 @@ func (n *Node) PollGroup(ctx context.Context, p *topic.GroupPoll) (topic.GroupTu
 	}
 	c, err := n.coordinator(ctx, op, p.Group, p.Subscription != nil)
 	if fault.Is(err, fault.NoGroup) {
-		err = fault.Newf(op, fault.NoMember, p.Group, "%q is no member; to join it says what it reads", p.Member)
+		err = fault.Newf(op, fault.NoMember, p.Group, "%q is no member of the group, or not any more; to join it polls with topics", p.Member)
 	}
 	if err != nil {
 		return topic.GroupTurn{}, err

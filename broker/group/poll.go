@@ -84,7 +84,7 @@ func (g *Group) admit(p *topic.GroupPoll, m *member) (*interest, error) {
 	case m == nil && p.Turn != 0:
 		return refuse(fault.NoMember, "%q is no member any more", p.Member)
 	case m == nil && p.Subscription == nil && p.Epoch != topic.NoGroupEpoch:
-		return refuse(fault.NoMember, "%q is no member; to join it says what it reads", p.Member)
+		return refuse(fault.NoMember, "%q is no member of the group, or not any more; to join it polls with topics", p.Member)
 	case joins(p) && p.Subscription == nil:
 		return refuse(fault.Validation, "to join, %q has to say what it reads", p.Member)
 	case m == nil && p.Epoch > mostForeignEpoch:

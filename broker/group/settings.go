@@ -81,5 +81,5 @@ func (g *Group) buryTopics() {
 }
 
 func (g *Group) missing(op string) error {
-	return fault.Newf(op, fault.NoGroup, g.name, "the group does not exist")
+	return fault.Newf(op, fault.NoGroup, g.name, "group %q does not exist", g.name)
 }
