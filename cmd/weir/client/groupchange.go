@@ -137,7 +137,7 @@ func groupAlter(conn *connection) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringArrayVarP(&settings, "config", "c", nil, "setting as name=value; may be repeated (docs/groups.md lists them)")
+	cmd.Flags().StringArrayVarP(&settings, "config", "c", nil, "setting as name=value; may be repeated (docs/config.md lists them)")
 	cmd.Flags().StringArrayVar(&unset, "unset", nil, "setting that goes back to the node's; may be repeated")
 	return cmd
 }
