@@ -150,8 +150,12 @@ func TestThousandPartitions(t *testing.T) {
 	begun = time.Now()
 	r.produce("orders", records...)
 	t.Logf("one record to each in %v", time.Since(begun))
-	// Stacks that grew while all of them were busy shrink by half with each collection.
+	// Stacks that grew while all of them were busy shrink by half with each collection. The race detector
+	// makes frames larger, and with them what a stack keeps.
 	within := func(most int64) bool {
+		if raceEnabled {
+			most *= 3
+		}
 		var used int64
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 			if used = heap() - before; used <= most || time.Now().After(deadline) {
@@ -162,7 +166,7 @@ func TestThousandPartitions(t *testing.T) {
 		return used <= most
 	}
 	if !within(60 << 20) {
-		t.Errorf("%d partitions take more than 60 MiB", partitions)
+		t.Errorf("%d partitions take too much", partitions)
 	}
 	r.stop()
 
@@ -171,7 +175,7 @@ func TestThousandPartitions(t *testing.T) {
 	r = begin(t, vfs.OS{}, c, testConfig(dir))
 	t.Logf("started in %v", time.Since(begun))
 	if !within(30<<20) || r.files.Open() > 100 {
-		t.Errorf("%d clean partitions take more than 30 MiB, or 100 files", partitions)
+		t.Errorf("%d clean partitions take too much memory, or more than 100 files", partitions)
 	}
 	r.produce("orders", records...)
 	r.stop()
