@@ -32,15 +32,18 @@ const (
 // told is compared: see verifyGroup.
 func TestAGroupLosesNothingWhenItsMembersAndItsNodeDie(t *testing.T) {
 	rebalances, kills := 10, 2
-	if soak() {
+	switch {
+	case soak():
 		rebalances, kills = 100, 20
+	case raceEnabled:
+		rebalances = 6
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d, %d rebalances, %d kills of the node", seed, rebalances, kills)
 	k := &groupKill{t: t, dir: t.TempDir(), seed: seed}
 	data := filepath.Join(k.dir, "data")
 	start := func() *node {
-		n := serve(t, "--data", data, "--set", "groups.max_poll_interval="+killSession.String(), "--set", "groups.session_timeout="+killSession.String())
+		n := serve(t, "--data", data, "--set", "groups.max_poll_interval="+killSession.String(), "--set", "groups.session_timeout="+killSession.String(), "--set", "storage.stall=1m")
 		k.moved(n.base)
 		return n
 	}
