@@ -124,7 +124,7 @@ func (g *Group) settle(p *part) {
 
 // give makes a free partition a member's.
 func (g *Group) give(p *part, to *member) {
-	p.holder, p.assigned = to, g.raise()
+	p.holder, p.assigned, p.expired = to, g.raise(), topic.NoGroupEpoch
 	to.held = append(to.held, p)
 	g.moves++
 	g.concern(to)

@@ -69,6 +69,11 @@ func (g *Group) judge(m *member, epoch topic.GroupEpoch, c *topic.GroupCommit, p
 		c.Assigned == topic.NoGroupEpoch && p.assigned > epoch:
 		return topic.Reassigned
 	}
+	return p.misplaced(c, w)
+}
+
+// misplaced says why the offset of a commit cannot be, whoever commits it.
+func (p *part) misplaced(c *topic.GroupCommit, w World) topic.NotCommittedReason {
 	end, known := w.End(c.Ref)
 	switch {
 	case known && c.Next > end:
@@ -86,8 +91,26 @@ func (p *part) cut(c *topic.GroupCommit, end topic.Offset, known bool) bool {
 	return known && p.committed > end || p.lastEpoch != topic.NoEpoch && c.LastEpoch > p.lastEpoch
 }
 
+// redeem commits what somebody who comes back had read in assignments that ended with its session, where
+// nobody has got the partition since: work that took longer than the session is not done again. It returns
+// the other commits.
+func (g *Group) redeem(commits []topic.GroupCommit, w World) (left []topic.GroupCommit) {
+	for i := range commits {
+		c := &commits[i]
+		p := g.part(c.Ref)
+		if p == nil || p.holder != nil || c.Assigned == topic.NoGroupEpoch || c.Assigned != p.expired || p.misplaced(c, w) != "" {
+			left = append(left, *c)
+			continue
+		}
+		p.committed, p.lastEpoch, p.by, p.at, p.metadata = c.Next, c.LastEpoch, p.expired, millis(g.now), c.Metadata
+		g.touchPart(p)
+	}
+	return left
+}
+
 // place sets an offset that no member has committed.
 func (g *Group) place(p *part, next topic.Offset, lastEpoch topic.Epoch) {
+	p.expired = topic.NoGroupEpoch
 	p.committed, p.lastEpoch, p.by, p.at, p.metadata = next, lastEpoch, topic.NoGroupEpoch, millis(g.now), ""
 	if p.holder != nil {
 		p.holder.stale = true

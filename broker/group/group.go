@@ -178,6 +178,7 @@ type part struct {
 	assigned topic.GroupEpoch // in which the holder got it, or a seek moved it
 	leaving  topic.GroupEpoch // in which it was taken away from the holder, or NoGroupEpoch
 	leftAt   time.Time        // when it was; never recorded
+	expired  topic.GroupEpoch // the assignment that ended with its member's session, while nothing followed it; never recorded
 
 	committed topic.Offset
 	lastEpoch topic.Epoch

@@ -37,13 +37,13 @@ func TestModel(t *testing.T) {
 		all.add(m.tally)
 	}
 	t.Logf("%+v", all)
-	if *seedFlag == 0 && (all.accepted == 0 || all.refused == 0 || all.fenced == 0 || all.rejoined == 0 || all.loads == 0 || all.lost == 0 || all.cut == 0) {
+	if *seedFlag == 0 && (all.accepted == 0 || all.refused == 0 || all.fenced == 0 || all.rejoined == 0 || all.redeemed == 0 || all.loads == 0 || all.lost == 0 || all.cut == 0) {
 		t.Error("something never happened, and so was not tested")
 	}
 }
 
 // tally counts what happened, so that a model that tests nothing is noticed.
-type tally struct{ calls, accepted, refused, fenced, rejoined, loads, lost, cut int }
+type tally struct{ calls, accepted, refused, fenced, rejoined, redeemed, loads, lost, cut int }
 
 func (a *tally) add(b tally) {
 	a.calls += b.calls
@@ -51,6 +51,7 @@ func (a *tally) add(b tally) {
 	a.refused += b.refused
 	a.fenced += b.fenced
 	a.rejoined += b.rejoined
+	a.redeemed += b.redeemed
 	a.loads += b.loads
 	a.lost += b.lost
 	a.cut += b.cut

@@ -185,8 +185,8 @@ func (m *model) call(p *process, poll bool) {
 	if p.epoch == topic.NoGroupEpoch || !known {
 		m.took(p)
 	}
-	if !known && len(turn.NotCommitted) != len(q.Ack) {
-		m.failf("commits of somebody who was no member count")
+	if !known {
+		m.redeemed(q, &turn)
 	}
 	m.acks(p, q, &turn, starts)
 	m.keeps(p, &turn)
@@ -209,6 +209,20 @@ func (m *model) call(p *process, poll bool) {
 	p.learned = m.now
 	if poll && m.rng.IntN(3) > 0 {
 		m.group.EndPoll(p.name, true, m.now)
+	}
+}
+
+// redeemed checks the commits that count of somebody whose session had ended: nobody has got the partition
+// since the assignment in which it was read.
+func (m *model) redeemed(q *topic.GroupPoll, turn *topic.GroupTurn) {
+	for _, c := range q.Ack {
+		if slices.ContainsFunc(turn.NotCommitted, func(n topic.NotCommitted) bool { return n.Ref == c.Ref }) {
+			continue
+		}
+		m.tally.redeemed++
+		if c.Assigned == topic.NoGroupEpoch || c.Assigned != m.granted[c.Ref] || q.Kind != topic.PollingMember {
+			m.failf("a commit in %v counts of somebody who was no member, of assignment %d, the last one was %d", c.Ref, c.Assigned, m.granted[c.Ref])
+		}
 	}
 }
 

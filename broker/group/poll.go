@@ -32,9 +32,10 @@ func (g *Group) Poll(p *topic.GroupPoll, starts map[topic.Ref]topic.Offset, w Wo
 	}
 	g.enter(now)
 	var refused []topic.NotCommitted
-	comes := m == nil
+	comes, acks := m == nil, p.Ack
 	switch {
 	case comes:
+		acks = g.redeem(acks, w)
 		m = g.add(p)
 	case joins(p):
 		refused = g.commit(m, p.Epoch, p.Ack, w)
@@ -57,8 +58,8 @@ func (g *Group) Poll(p *topic.GroupPoll, starts map[topic.Ref]topic.Offset, w Wo
 		g.mindMember(m)
 	}
 	if comes {
-		// Who comes back brings commits for what it had. They come to nothing, and this says why.
-		refused = g.commit(m, p.Epoch, p.Ack, w)
+		// What else it brings for what it had comes to nothing, and this says why.
+		refused = g.commit(m, p.Epoch, acks, w)
 	}
 	m.refresh()
 	m.told = m.epoch

@@ -89,6 +89,13 @@ func (g *Group) Expire(now time.Time) []Record {
 	g.enter(now)
 	for _, m := range slices.Clone(g.byName) {
 		if end, ends := g.deadline(m); ends && !now.Before(end) {
+			if m.kind == topic.PollingMember { // a connected one was told, and may have let go of what it had read
+				for _, p := range m.held {
+					if p.leaving == topic.NoGroupEpoch {
+						p.expired = p.assigned
+					}
+				}
+			}
 			g.remove(m)
 			continue
 		}
