@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,6 +200,53 @@ func TestGroupNewReign(t *testing.T) {
 	}
 	if c.p.log.End() != end {
 		t.Errorf("the log has grown from %d to %d", end, c.p.log.End())
+	}
+	r.stop()
+}
+
+// TestGroupFormerReign: a coordinator whose reign is over answers nothing, not even what changes nothing, and
+// one that has just begun waits until everything in the log is committed.
+func TestGroupFormerReign(t *testing.T) {
+	r, _ := beginMem(t)
+	r.fill("orders", 1, 9)
+	m := r.join("g", "m")
+	m.end()
+	c := r.coordinatorOf("g")
+	hurried, cancel := context.WithCancel(t.Context())
+	cancel() // who is in such a hurry waits for no load, and learns at once whether there is one to wait for
+	calls := map[string]func() error{
+		"describe": func() error { _, err := r.DescribeGroup(hurried, "g"); return err },
+		"heartbeat": func() error {
+			_, err := r.PollGroup(hurried, &topic.GroupPoll{Group: "g", Member: "m", Epoch: m.Epoch, Heartbeat: true})
+			return err
+		},
+	}
+	for name, call := range calls {
+		r.await("the groups are loaded", func() bool { return call() == nil })
+		c.p.epoch.Add(1)
+		err := call()
+		c.p.epoch.Add(-1)
+		if !fault.Is(err, fault.NotLeader) && !fault.Is(err, fault.Loading) {
+			t.Errorf("%s in a later epoch: %v", name, err)
+		}
+	}
+	r.await("the groups are loaded", func() bool { return calls["describe"]() == nil })
+
+	ready := func() error { _, _, err := c.awaitSettled(hurried); return err }
+	end := c.p.hw.Load()
+	for state, waits := range map[string]struct{ edit, undo func() }{
+		"while the high watermark is not known": {func() { c.p.settled.Store(false) }, func() { c.p.settled.Store(true) }},
+		"while the last record is open":         {func() { c.p.hw.Store(end - 1) }, func() { c.p.hw.Store(end) }},
+	} {
+		waits.edit()
+		err := ready()
+		waits.undo()
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+	if err := ready(); err != nil {
+		t.Error(err)
 	}
 	r.stop()
 }
