@@ -4,11 +4,12 @@ import (
 	"strconv"
 
 	"github.com/weirlog/weir/gateway/api"
+	"github.com/weirlog/weir/gateway/session"
 	"github.com/weirlog/weir/topic"
 )
 
-// describedGroup is a group as the contract shows it.
-func describedGroup(d *topic.GroupDescription) api.Group {
+// described is a group as the contract shows it.
+func (g groups) described(d *topic.GroupDescription) api.Group {
 	out := api.Group{
 		Group: string(d.Name), State: string(d.State), Epoch: int64(d.Epoch), Start: startText(d.Start),
 		Settings: d.Overrides, EffectiveSettings: d.Settings.Values(),
@@ -27,8 +28,24 @@ func describedGroup(d *topic.GroupDescription) api.Group {
 		out.Partitions[i] = describedPartition(p)
 		out.Lag += max(0, p.Lag)
 	}
+	missing := make(map[topic.Name]bool) // of a group's many members most name the same topics
 	for i := range d.Members {
-		out.Members[i] = describedMember(&d.Members[i], names)
+		m := &d.Members[i]
+		out.Members[i] = describedMember(m, names)
+		var lacks []string
+		for _, name := range m.Subscription.Topics {
+			lacking, known := missing[name]
+			if !known {
+				lacking = session.Missing(g.s.node, name)
+				missing[name] = lacking
+			}
+			if lacking {
+				lacks = append(lacks, string(name))
+			}
+		}
+		if lacks != nil {
+			out.Members[i].MissingTopics = &lacks
+		}
 	}
 	return out
 }

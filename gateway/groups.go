@@ -117,7 +117,7 @@ func (g groups) DescribeGroup(c *fiber.Ctx, path api.GroupPath) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(c, http.StatusOK, describedGroup(d))
+	return answerJSON(c, http.StatusOK, g.described(d))
 }
 
 // AlterGroup answers PATCH /v1/groups/{group}.
@@ -151,7 +151,7 @@ func (g groups) AlterGroup(c *fiber.Ctx, path api.GroupPath) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(c, http.StatusOK, describedGroup(d))
+	return answerJSON(c, http.StatusOK, g.described(d))
 }
 
 // DeleteGroup answers DELETE /v1/groups/{group}.

@@ -90,7 +90,7 @@ func TestGroupStream(t *testing.T) {
 	w := start(t, withLineGroups(t, groups))
 	w.produceValues("0", "1")
 	s := w.stream("/v1/groups/bill%C3%ADng/members/w%201/records?topics=orders,users&start=ts:5", "Accept", typeNDJSON)
-	if line := s.line(); line != `{"assignment":{"member":"w 1","epoch":3,"added":[{"topic":"orders","partitions":[0]}],"removed":[]}}` {
+	if line := s.line(); line != `{"assignment":{"member":"w 1","epoch":3,"added":[{"topic":"orders","partitions":[0]}],"removed":[],"missing_topics":["users"]}}` {
 		t.Errorf("the first line is %s", line)
 	}
 	s.line()

@@ -549,3 +549,30 @@ func TestPollOfManyPartitions(t *testing.T) {
 		t.Errorf("the cursor has %d bytes", len(text))
 	}
 }
+
+// A topic that does not exist is waited for, and named: its name may be mistyped.
+func TestPollNamesTopicsThatDoNotExist(t *testing.T) {
+	w := start(t)
+	w.fill("orders", 1, 1)
+	const body = `{"topics":["users","orders","ordrs"],"epoch":%d}`
+	missing := func(raw string) string {
+		_, list, _ := strings.Cut(raw, `"missing_topics":[`)
+		list, _, _ = strings.Cut(list, "]")
+		return list
+	}
+	a := w.json(worker+"/poll", `{"topics":["users","orders","ordrs"]}`).want(t, 200)
+	if got := missing(a.body); got != `"ordrs","users"` {
+		t.Errorf("%s in %s", got, a.body)
+	}
+	d := w.send("GET", "/v1/groups/billing", "").want(t, 200)
+	if got := missing(d.body); got != `"ordrs","users"` {
+		t.Errorf("%s in %s", got, d.body)
+	}
+	w.fill("users", 1, 0)
+	w.fill("ordrs", 1, 0)
+	for _, raw := range []string{w.json(worker+"/poll", fmt.Sprintf(body, 1)).want(t, 200).body, w.send("GET", "/v1/groups/billing", "").want(t, 200).body} {
+		if strings.Contains(raw, "missing_topics") {
+			t.Errorf("all topics are there: %s", raw)
+		}
+	}
+}

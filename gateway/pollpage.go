@@ -238,6 +238,9 @@ func (p *poll) answer(c *fiber.Ctx) error {
 		b = append(b, `,"waiting_for":`...)
 		b = appendWaiting(b, p.turn.Waiting)
 	}
+	if p.ask.Subscription != nil {
+		b = session.AppendMissing(b, p.s.node, p.ask.Subscription.Topics)
+	}
 	p.page.b = append(appendGaps(b, p.page.gaps), '}', lineEnd)
 	return p.page.answer(c, typeJSON)
 }

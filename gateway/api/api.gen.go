@@ -335,6 +335,9 @@ type GroupMember struct {
 	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
 	Member MemberName `json:"member"`
 
+	// MissingTopics Those of its `topics` that do not exist now; they are read once they do. Missing where all do.
+	MissingTopics *[]TopicName `json:"missing_topics,omitempty"`
+
 	// Node Number of the node that it last spoke with.
 	Node int32 `json:"node"`
 

@@ -23,8 +23,13 @@ type lineClient struct {
 
 func joinLines(t testing.TB, h *session.Hub, auto bool) *lineClient {
 	t.Helper()
+	return joinLinesOf(t, h, auto, topic.Subscription{Prefix: "o"})
+}
+
+func joinLinesOf(t testing.TB, h *session.Hub, auto bool, what topic.Subscription) *lineClient {
+	t.Helper()
 	m, r, err := h.Join(t.Context(), session.Join{
-		Group: "billing", Member: "w1", Auto: auto, Subscription: topic.Subscription{Prefix: "o"},
+		Group: "billing", Member: "w1", Auto: auto, Subscription: what,
 		Format: session.Format{Shape: session.Lines},
 	})
 	if err != nil {

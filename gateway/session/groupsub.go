@@ -194,6 +194,7 @@ func (s *subscription) appendJoined(dst []byte, turn *topic.GroupTurn) []byte {
 	dst = strconv.AppendInt(dst, int64(turn.Epoch), 10)
 	dst = append(dst, `,"assignment":`...)
 	dst = appendAssigned(dst, s.reader.group.reads)
+	dst = s.group.member.appendMissing(dst)
 	return endFrame(append(dst, '}'), at, frameText)
 }
 
@@ -201,6 +202,7 @@ func (s *subscription) appendAssignment(dst []byte, epoch topic.GroupEpoch, adde
 	dst, at := beginFrame(dst)
 	dst = append(s.open(dst, "assignment"), ',')
 	dst = appendChange(dst, epoch, added, removed)
+	dst = s.group.member.appendMissing(dst)
 	return endFrame(append(dst, '}'), at, frameText)
 }
 

@@ -711,3 +711,31 @@ func TestGroupDrain(t *testing.T) {
 		wantSaid(t, g, "join w1", "end w1", "disconnect w1 1")
 	})
 }
+
+// A topic that does not exist is waited for, and named.
+func TestGroupNamesTopicsThatDoNotExist(t *testing.T) {
+	const missing = `,"missing_topics":["ordrs"]`
+	groupBubble(t, paths2(orders0), func(t *testing.T, _ *fakeLog, g *fakeGroups, h *session.Hub) {
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		c.send(`{"op":"subscribe","sub":"a","group":"billing","member":"w1","topics":["ordrs","orders"]}`)
+		if ok := c.next("ok"); !strings.HasSuffix(ok.raw, `"assignment":[{"topic":"orders","partitions":[0]}]`+missing+"}") {
+			t.Errorf("ok is %s", ok.raw)
+		}
+		c.takes(5)
+		c.next("caught_up")
+		g.give("w1", orders1)
+		if change := c.next("assignment"); !strings.HasSuffix(change.raw, missing+"}") {
+			t.Errorf("got %s", change.raw)
+		}
+	})
+	groupBubble(t, paths2(orders0), func(t *testing.T, log *fakeLog, g *fakeGroups, h *session.Hub) {
+		c := joinLinesOf(t, h, false, topic.Subscription{Topics: []topic.Name{"orders", "ordrs"}})
+		c.want(`{"assignment":{"member":"w1","epoch":1,"added":[{"topic":"orders","partitions":[0]}],"removed":[]` + missing + `}}`)
+		c.takes(5)
+		log.create("ordrs", 1)
+		g.takeAway("w1", orders0)
+		c.want(`{"assignment":{"member":"w1","epoch":2,"added":[],"removed":[{"topic":"orders","partitions":[0]}]}}`)
+		_ = c.conn.Close()
+	})
+}

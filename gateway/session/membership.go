@@ -298,6 +298,7 @@ func (m *Membership) appendNews(dst []byte, r *Reader, n *groupNews) []byte {
 			dst = problem.AppendString(dst, string(n.turn.Member))
 			dst = append(dst, ',')
 			dst = appendChange(dst, n.turn.Epoch, added, removed)
+			dst = m.appendMissing(dst)
 			dst = append(dst, "}}\n"...)
 		}
 	}

@@ -59,6 +59,7 @@ type groupMember struct {
 	Assignment  []assigned
 	Leaving     []assigned
 	WaitingFor  []waitingFor `json:"waiting_for"`
+	Missing     []string     `json:"missing_topics"`
 }
 
 // groupPartition is a group's position in a partition. What is not known is nil.
@@ -219,6 +220,7 @@ func (g *group) table(out io.Writer) error {
 		}
 	}
 	g.waiting(out)
+	g.missing(out)
 	if len(g.Partitions) == 0 {
 		return nil
 	}
@@ -236,6 +238,17 @@ func (g *group) waiting(out io.Writer) {
 	for _, m := range g.Members {
 		for _, w := range m.WaitingFor {
 			fmt.Fprintf(out, "%s%s waits for %s, which %s has still to give up\n", line, m.Member, spot(w.Topic, w.Partition), w.Member)
+			line = ""
+		}
+	}
+}
+
+// missing says who asked for topics that do not exist: names may be mistyped.
+func (g *group) missing(out io.Writer) {
+	line := "\n"
+	for _, m := range g.Members {
+		for _, topic := range m.Missing {
+			fmt.Fprintf(out, "%s%s asks for topic %s, which does not exist\n", line, m.Member, topic)
 			line = ""
 		}
 	}

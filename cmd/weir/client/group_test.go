@@ -356,3 +356,32 @@ func TestWhereAGroupSeeks(t *testing.T) {
 		}
 	}
 }
+
+func TestAMemberSaysWhichTopicsDoNotExist(t *testing.T) {
+	for _, follow := range []bool{true, false} {
+		c := &coordinator{end: 1}
+		c.before = func(w http.ResponseWriter, poll int) bool {
+			if poll <= 2 {
+				fmt.Fprint(w, `{"member":"w","epoch":1,"assignment":[],"records":[],"cursor":"g1.0","missing_topics":["t"]}`)
+			}
+			return poll <= 2
+		}
+		r := &reading{consuming: consuming{follow: follow, most: 1}}
+		err := r.run(t.Context(), t, c)
+		if !follow {
+			if err == nil || err.Error() != "topic t does not exist" || len(c.asked) != 1 || len(c.left) != 1 {
+				t.Errorf("ended with %v after %d polls; left %v", err, len(c.asked), c.left)
+			}
+			continue
+		}
+		want := "weir: w of group g reads nothing yet\nweir: topic t does not exist; it is read once it does\nweir: w of group g reads t/0\n"
+		if err != nil || r.said.String() != want {
+			t.Errorf("ended with %v, said %q", err, r.said.String())
+		}
+	}
+	var out bytes.Buffer
+	g := group{Members: []groupMember{{Member: "w", Missing: []string{"a", "b"}}}}
+	if err := g.table(&out); err != nil || !strings.Contains(out.String(), "\n\nw asks for topic a, which does not exist\nw asks for topic b, which does not exist\n") {
+		t.Errorf("got %v, %q", err, out.String())
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -139,7 +138,8 @@ func (c *consuming) share(ctx context.Context, m *member, p *printer, diagnostic
 
 // polls prints page after page. What was printed has left the process before the poll that acknowledges it.
 func (c *consuming) polls(ctx context.Context, m *member, p *printer, diagnostics io.Writer) error {
-	told := "" // what was said last of what it reads
+	told := ""         // what was said last of what it reads
+	var lacks []string // and of topics that do not exist
 	for n := int64(0); c.most == 0 || n < c.most; {
 		most := int64(pageRecords)
 		if c.most > 0 {
@@ -152,10 +152,13 @@ func (c *consuming) polls(ctx context.Context, m *member, p *printer, diagnostic
 		refusals(diagnostics, t.NotCommitted)
 		if now := t.standing(m); now != told {
 			fmt.Fprintf(diagnostics, "weir: %s\n", now)
-			if told == "" {
-				m.missing(ctx, t, diagnostics)
-			}
 			told = now
+		}
+		if !slices.Equal(t.Missing, lacks) {
+			if err := c.missing(m, t, diagnostics); err != nil {
+				return err
+			}
+			lacks = t.Missing
 		}
 		for _, g := range t.Gaps {
 			fmt.Fprintf(diagnostics, "weir: %s has no offsets from %d up to %d: %s\n", spot(g.Topic, g.Partition), g.From, g.To, g.Reason)
@@ -228,19 +231,21 @@ func (t *turn) standing(m *member) string {
 	return b.String()
 }
 
-// missing says which of the topics that were asked for do not exist: the group waits for them, a person may
-// have mistyped one.
-func (m *member) missing(ctx context.Context, t *turn, diagnostics io.Writer) {
+// missing says in words which of the topics that were asked for do not exist: the group waits for them, a person may
+// have mistyped one. It is an error where there is nothing else to read and nothing is waited for.
+func (c *consuming) missing(m *member, t *turn, diagnostics io.Writer) error {
 	topics, _ := m.asks["topics"].([]string) // none: a prefix or a pattern
-	for _, topic := range topics {
-		if slices.ContainsFunc(t.Assignment, func(a assigned) bool { return a.Topic == topic }) {
-			continue
-		}
-		var p *Problem
-		if err := m.client.Call(ctx, http.MethodGet, topicPath(topic), nil, nil); errors.As(err, &p) && p.Code == "topic_not_found" {
-			fmt.Fprintf(diagnostics, "weir: topic %s does not exist; it is read once it does\n", topic)
-		}
+	switch {
+	case c.follow || len(t.Missing) == 0 || len(t.Missing) < len(topics):
+	case len(topics) == 1:
+		return fmt.Errorf("topic %s does not exist", topics[0])
+	default:
+		return fmt.Errorf("none of the topics exists: %s", strings.Join(topics, ", "))
 	}
+	for _, topic := range t.Missing {
+		fmt.Fprintf(diagnostics, "weir: topic %s does not exist; it is read once it does\n", topic)
+	}
+	return nil
 }
 
 // runGroup is run for a member of a group.

@@ -48,6 +48,7 @@ type turn struct {
 	Lag               int64
 	NotCommitted      []notCommitted `json:"not_committed"`
 	WaitingFor        []waitingFor   `json:"waiting_for"`
+	Missing           []string       `json:"missing_topics"`
 	Gaps              []gap
 }
 
