@@ -135,7 +135,7 @@ func (s *subscription) heed(dst []byte, n *groupNews) []byte {
 	case n.err != nil:
 		return s.appendFailure(dst, n.id, n.err)
 	case g.joining:
-		dst = s.appendFailure(dst, g.joinID, fault.Newf("session.Join", fault.Closed, nil, "it was unsubscribed before it had joined"))
+		dst = s.appendFailure(dst, g.joinID, fault.Newf("session.Join", fault.NotFound, nil, "subscription %q was unsubscribed before it had joined", s.name))
 	}
 	return appendOK(dst, n.id, s)
 }

@@ -583,6 +583,25 @@ func TestGroupTrouble(t *testing.T) {
 	})
 }
 
+// Who changes its mind before it has joined hears that, and not that the node stops.
+func TestGroupUnsubscribeWhileJoining(t *testing.T) {
+	groupBubble(t, paths2(orders0), func(t *testing.T, _ *fakeLog, g *fakeGroups, h *session.Hub) {
+		g.setTrouble(fault.Newf("fake", fault.Loading, nil, "not yet"))
+		time.AfterFunc(time.Second, func() { g.setTrouble(nil) })
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		c.send(`{"id":1,"op":"subscribe","sub":"a","group":"billing","topic":"orders"}`)
+		c.send(`{"id":2,"op":"unsubscribe","sub":"a"}`)
+		if m := c.next("error"); string(m.ID) != "1" || m.Problem.Code != "not_found" || m.Problem.Status != 404 {
+			t.Errorf("got %s", m.raw)
+		}
+		if m := c.next("ok"); string(m.ID) != "2" {
+			t.Errorf("got %s", m.raw)
+		}
+		closeBoth(c)
+	})
+}
+
 // Who is slow holds up its own records and nothing else: its member stays, and follows the assignment.
 func TestGroupSlowReader(t *testing.T) {
 	groupBubble(t, paths2(orders0), func(t *testing.T, log *fakeLog, g *fakeGroups, h *session.Hub) {
