@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -36,7 +37,7 @@ func (g groups) CommitOffsets(c *fiber.Ctx, group api.GroupPath, member api.Memb
 	}
 	not := append(turn.NotCommitted, gone...)
 	done := counted(ask.Ack, turn.NotCommitted)
-	if len(done) == 0 && len(not) > 0 {
+	if len(done) == 0 && stale(not) {
 		g.answerStale(c, &turn, not)
 		return nil
 	}
@@ -49,6 +50,11 @@ func (g groups) CommitOffsets(c *fiber.Ctx, group api.GroupPath, member api.Memb
 	b = append(b, `,"not_committed":`...)
 	b = append(appendNotCommitted(b, not), '}', lineEnd)
 	return answerText(c, typeJSON, b)
+}
+
+// stale says that something did not count that is not committed already. A commit that came twice, or late, is done.
+func stale(not []topic.NotCommitted) bool {
+	return slices.ContainsFunc(not, func(n topic.NotCommitted) bool { return n.Reason != topic.BehindFirst })
 }
 
 // answerStale says that nothing of a commit counted, why, and what is the member's now.

@@ -84,6 +84,11 @@ func TestCommit(t *testing.T) {
 	// Nothing counts.
 	commit(`{"epoch":%d,"offsets":[{"topic":"orders","partition":7,"next_offset":1}]}`, first.Epoch).
 		want(t, 409, `"code":"stale_member_epoch"`, `"assignment":[{"topic":"orders","partitions":[0,1]},{"topic":"users","partitions":[0]}]`, `"reason":"not_assigned"`, `"request_id":`)
+	// What is committed already is no mistake, unless something else is one.
+	commit(`{"epoch":%d,"offsets":[{"topic":"orders","partition":1,"next_offset":3}]}`, first.Epoch).
+		want(t, 200, `"committed":[]`, `"not_committed":[{"topic":"orders","partition":1,"next_offset":3,"reason":"behind_committed"}]`)
+	commit(`{"epoch":%d,"offsets":[{"topic":"orders","partition":1,"next_offset":3},{"topic":"orders","partition":7,"next_offset":1}]}`, first.Epoch).
+		want(t, 409, `"reason":"behind_committed"`, `"reason":"not_assigned"`)
 	// An empty cursor is no mistake.
 	empty := topic.GroupCursor{Group: topic.GroupSum("billing"), Epoch: topic.GroupEpoch(first.Epoch)}.String()
 	commit(`{"ack":%q}`, empty).want(t, 200, `"committed":[]`)
