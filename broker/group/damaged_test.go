@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -90,5 +91,44 @@ func TestDamagedDeletion(t *testing.T) {
 	log.add(again.Loaded(w, now))
 	if again.Exists() || len(log.keys) != 1 || again.epoch != g.epoch {
 		t.Errorf("epoch %d, %q: %s", again.epoch, log.keys, dump(again))
+	}
+}
+
+// TestRefusedToday: what an older program let a member subscribe, and this one does not, is read by nobody,
+// and the member is told when it comes with it.
+func TestRefusedToday(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	w := newWorld()
+	w.make("__groups", 2)
+	w.make("orders", 2)
+	for _, sub := range []topic.Subscription{
+		{Topics: []topic.Name{"__groups"}}, {Pattern: strings.Repeat(".{0,900}", 20)}, {Prefix: "o", Pattern: "o.*"},
+	} {
+		old := memberRecord{Epoch: 3, Since: 3, Subscription: sub}
+		made := groupRecord{Epoch: 3, EmptySince: topic.NoTimestamp}
+		g := New("billing", testConfig())
+		for _, r := range []Record{made.record("billing"), old.record("billing", "A"), old.record("billing", "B")} {
+			if err := g.Replay(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.members["A"].interest.sub, g.members["B"].interest.sub = sub, sub // a record has one of the three
+		g.Loaded(w, now)
+		p := &topic.GroupPoll{Member: "A", Epoch: 3}
+		turn, _, err := g.Poll(p, nil, w, now)
+		if err != nil || len(turn.Assignment) > 0 || g.reads("orders") || g.reads("__groups") {
+			t.Errorf("%+v: reads %v, %v", sub, turn.Assignment, err)
+		}
+		p.Subscription = &sub
+		if _, _, err := g.Poll(p, nil, w, now); !fault.Is(err, fault.Validation) && !fault.Is(err, fault.Forbidden) {
+			t.Errorf("%+v is taken again: %v", sub, err)
+		}
+		p.Subscription = &topic.Subscription{Topics: []topic.Name{"orders"}}
+		if turn, _, err := g.Poll(p, nil, w, now); err != nil || len(turn.Assignment) != 2 {
+			t.Errorf("%+v: then it reads %v, %v", sub, turn.Assignment, err)
+		}
+		if err := checkGroup(g); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -25,6 +25,7 @@ type interest struct {
 	pattern *regexp.Regexp
 	matched map[topic.Name]bool // of the topics that exist, whether the pattern matches: it may take a while
 	bytes   int                 // of the subscription in a record
+	refused bool                // an older program has taken it, and this one does not: it takes in nothing, and nobody asks for it
 	members int
 	topics  []*met // that exist, by name
 }
@@ -108,12 +109,14 @@ func (g *Group) holds(p *topic.GroupPoll, wants *interest) error {
 
 // is says whether this is the interest of that subscription.
 func (it *interest) is(s *topic.Subscription) bool {
-	return it.sub.Prefix == s.Prefix && it.sub.Pattern == s.Pattern && slices.Equal(it.sub.Topics, s.Topics)
+	return !it.refused && it.sub.Prefix == s.Prefix && it.sub.Pattern == s.Pattern && slices.Equal(it.sub.Topics, s.Topics)
 }
 
 // matches says whether it takes in a topic of that name.
 func (it *interest) matches(name topic.Name) bool {
 	switch {
+	case it.refused:
+		return false
 	case len(it.sub.Topics) > 0:
 		_, found := slices.BinarySearch(it.sub.Topics, name)
 		return found
@@ -128,6 +131,9 @@ func (it *interest) matches(name topic.Name) bool {
 
 // each goes through the topics that it takes in, by name.
 func (it *interest) each(w World, yield func(name topic.Name, id topic.ID, partitions int)) {
+	if it.refused {
+		return
+	}
 	if len(it.sub.Topics) > 0 {
 		for _, name := range it.sub.Topics {
 			if id, partitions, ok := w.Topic(name); ok {

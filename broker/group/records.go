@@ -225,6 +225,8 @@ func (g *Group) index() {
 		m.interest, m.stale = nil, true
 		if it, err := g.interest(&read.sub); err == nil {
 			read = it
+		} else {
+			read.refused = true
 		}
 		g.adopt(m, read) // one that is refused today reads nothing, until its member says what it wants
 		for _, h := range m.replayed {
