@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlog/weir/broker/cluster"
+	"github.com/weirlog/weir/broker/group"
 	"github.com/weirlog/weir/internal/fault"
 	"github.com/weirlog/weir/storage/vfs"
 	"github.com/weirlog/weir/topic"
@@ -262,7 +263,13 @@ func TestGroupPanic(t *testing.T) {
 	c := r.coordinatorOf("g")
 	func() {
 		defer func() { _ = recover() }()
-		_ = c.change(t.Context(), "test", "g", false, nil) // a rule that is not there panics
+		_ = c.change(t.Context(), "test", "g", false, func(s *seat, now time.Time) ([]group.Record, error) {
+			to := []group.Position{{Ref: m.Assignment[0].Ref, Offset: 7}}
+			if _, err := s.group.Seek(to, c.look(), now); err != nil {
+				t.Error(err)
+			}
+			panic("half of a decision")
+		})
 	}()
 	if err := m.poll(func(p *topic.GroupPoll) { p.Turn = m.Turn }); err != nil || m.Assignment[0].Committed != 2 {
 		t.Errorf("%+v, %v", m.Assignment, err)
