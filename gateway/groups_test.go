@@ -230,7 +230,7 @@ func TestPollsThatCannotBe(t *testing.T) {
 		{`{"topics":[]}`, 422, []string{`must have 1 to 1000 names`}},
 		{`{"topics":["a b",""]}`, 422, []string{`"field":"topics[0]"`, `"field":"topics[1]"`}},
 		{`{"topics":[` + strings.Repeat(`"a",`, 1000) + `"a"]}`, 422, []string{`must have 1 to 1000 names`}},
-		{`{"topics":"orders"}`, 422, []string{`"field":"topics"`, `must not be a string`}},
+		{`{"topics":"orders"}`, 422, []string{`"field":"topics"`, `must be an array of strings, not a string`}},
 		{`{"topics":["orders"],"topic_prefix":"a"}`, 422, []string{`is one of three`}},
 		{`{"topic_prefix":""}`, 422, []string{`"field":"topic_prefix"`}},
 		{`{"topic_prefix":"a b"}`, 422, []string{`"field":"topic_prefix"`}},

@@ -3,12 +3,15 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/weirlog/weir/gateway/api"
 	"github.com/weirlog/weir/gateway/problem"
 	"github.com/weirlog/weir/internal/fault"
 )
@@ -41,7 +44,14 @@ func jsonError(err error) error {
 	var semantic *jsonv2.SemanticError
 	if errors.As(err, &semantic) {
 		what := "has the wrong type"
-		if semantic.JSONKind != 0 {
+		switch wanted := typeName(semantic.GoType); {
+		case wanted == wholeNumber && semantic.JSONKind == '0':
+			what = fmt.Sprintf("must be a whole number that fits into %d bits", semantic.GoType.Bits())
+		case wanted != "" && semantic.JSONKind != 0:
+			what = "must be " + wanted + ", not " + kindName(semantic.JSONKind)
+		case wanted != "":
+			what = "must be " + wanted
+		case semantic.JSONKind != 0:
 			what = "must not be " + kindName(semantic.JSONKind)
 		}
 		return problem.FieldError("gateway.JSON", field(semantic.JSONPointer), "%s", what)
@@ -75,6 +85,36 @@ func field(p jsontext.Pointer) string {
 	return b.String()
 }
 
+const wholeNumber = "a whole number"
+
+// typeName is what JSON has for a type; empty where that is not one thing.
+func typeName(t reflect.Type) string {
+	switch {
+	case t == nil:
+		return ""
+	case t == reflect.TypeFor[api.SettingText]():
+		return "a string, a number or a boolean"
+	case t == reflect.TypeFor[[]string]():
+		return "an array of strings"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return wholeNumber
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	default:
+		return ""
+	}
+}
+
 func kindName(k jsontext.Kind) string {
 	switch k {
 	case '{':
@@ -84,7 +124,7 @@ func kindName(k jsontext.Kind) string {
 	case '"':
 		return "a string"
 	case '0':
-		return "this number"
+		return "a number"
 	case 'n':
 		return "null"
 	default:

@@ -242,7 +242,10 @@ func (f *opFrame) readSubscribe(c *command) error {
 		return err
 	}
 	if len(c.spec.Topics) == 0 {
-		return invalid("topic is required")
+		if given(f.topics) {
+			return invalid("topics must name at least one")
+		}
+		return invalid("topic is required, or topics")
 	}
 	if err := read(f.partitions, "partitions", &c.spec.Partitions, "a list of numbers"); err != nil {
 		return err
@@ -273,6 +276,7 @@ func (f *opFrame) readTopics() ([]topic.Name, error) {
 	if err := read(f.topics, "topics", &words, "a list of strings"); err != nil {
 		return nil, err
 	}
+	listed := len(words)
 	if given(f.topic) {
 		var one string
 		if err := read(f.topic, "topic", &one, "a string"); err != nil {
@@ -281,8 +285,11 @@ func (f *opFrame) readTopics() ([]topic.Name, error) {
 		words = append(words, one)
 	}
 	var names []topic.Name
-	for _, word := range words {
+	for i, word := range words {
 		name, err := topic.ParseName(word)
+		if err != nil && i < listed {
+			return nil, invalid("topics[%d]: %s", i, fault.Sentence(err))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -795,3 +795,24 @@ func TestDrain(t *testing.T) {
 		}
 	})
 }
+
+// What is wrong with a frame is said of the member that it has.
+func TestAnErrorNamesTheMemberThatWasSent(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, _ *fakeLog, h *session.Hub) {
+		c := dial(t, h, session.WebSocket{})
+		c.next("hello")
+		for frame, want := range map[string]string{
+			`"topics":[]`:               "topics must name at least one",
+			`"from":"latest"`:           "topic is required, or topics",
+			`"topics":["orders","a b"]`: `topics[1]: topic name "a b": `,
+			`"topic":"a b"`:             `topic name "a b": `,
+			`"topics":"orders"`:         "topics must be a list of strings",
+		} {
+			c.send(`{"op":"subscribe","sub":"a",%s}`, frame)
+			if m := c.next("error"); m.Problem.Code != "validation_failed" || !strings.HasPrefix(m.Problem.Detail, want) {
+				t.Errorf("%s: got %s", frame, m.raw)
+			}
+		}
+		closeBoth(c)
+	})
+}
