@@ -92,13 +92,13 @@ func (p *part) cut(c *topic.GroupCommit, end topic.Offset, known bool) bool {
 }
 
 // redeem commits what somebody who comes back had read in assignments that ended with its session, where
-// nobody has got the partition since: work that took longer than the session is not done again. It returns
-// the other commits.
-func (g *Group) redeem(commits []topic.GroupCommit, w World) (left []topic.GroupCommit) {
+// nobody has got the partition since: work that took longer than the session is not done again. A take-over
+// fences here too, though no partition moves by it. It returns the other commits.
+func (g *Group) redeem(epoch topic.GroupEpoch, commits []topic.GroupCommit, w World) (left []topic.GroupCommit) {
 	for i := range commits {
 		c := &commits[i]
 		p := g.part(c.Ref)
-		if p == nil || p.holder != nil || c.Assigned == topic.NoGroupEpoch || c.Assigned != p.expired || p.misplaced(c, w) != "" {
+		if p == nil || p.holder != nil || c.Assigned == topic.NoGroupEpoch || c.Assigned != p.expired || epoch < p.elder || p.misplaced(c, w) != "" {
 			left = append(left, *c)
 			continue
 		}

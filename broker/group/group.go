@@ -179,6 +179,7 @@ type part struct {
 	leaving  topic.GroupEpoch // in which it was taken away from the holder, or NoGroupEpoch
 	leftAt   time.Time        // when it was; never recorded
 	expired  topic.GroupEpoch // the assignment that ended with its member's session, while nothing followed it; never recorded
+	elder    topic.GroupEpoch // with expired: calls with lower epochs are of a process that this member had been taken over from
 
 	committed topic.Offset
 	lastEpoch topic.Epoch

@@ -35,7 +35,7 @@ func (g *Group) Poll(p *topic.GroupPoll, starts map[topic.Ref]topic.Offset, w Wo
 	comes, acks := m == nil, p.Ack
 	switch {
 	case comes:
-		acks = g.redeem(acks, w)
+		acks = g.redeem(p.Epoch, acks, w)
 		m = g.add(p)
 	case joins(p):
 		refused = g.commit(m, p.Epoch, p.Ack, w)

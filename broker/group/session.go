@@ -92,7 +92,7 @@ func (g *Group) Expire(now time.Time) []Record {
 			if m.kind == topic.PollingMember { // a connected one was told, and may have let go of what it had read
 				for _, p := range m.held {
 					if p.leaving == topic.NoGroupEpoch {
-						p.expired = p.assigned
+						p.expired, p.elder = p.assigned, m.since
 					}
 				}
 			}
