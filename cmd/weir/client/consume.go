@@ -153,9 +153,15 @@ func place(flag, text, takes string) (string, error) {
 	return "", fmt.Errorf("%s %q: must be %s", flag, text, takes)
 }
 
+// leastMillis is in 1973, and as seconds in the year 5138: a number below was meant as seconds.
+const leastMillis = 100_000_000_000
+
 // instant turns a time of RFC 3339 into the milliseconds that every node takes.
 func instant(text string) (string, error) {
-	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n != 0 && n < leastMillis {
+			return "", fmt.Errorf("ts:%s is %s: a number is in milliseconds since 1970; did you mean ts:%s000?", text, time.UnixMilli(n).UTC().Format(time.RFC3339), text)
+		}
 		return "ts:" + text, nil
 	}
 	at, err := time.Parse(time.RFC3339, text)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -311,6 +312,7 @@ func TestFlagsOfAGroup(t *testing.T) {
 		"--group g --topic-prefix x --topic-pattern y": "one of the three",
 		"t --group g --from -3":                        `--from "-3"`,
 		"t --group g --from c1.abc":                    `--from "c1.abc"`,
+		"t --group g --from ts:1796151301":             "did you mean ts:1796151301000?",
 		"t x/y --group g":                              `topic name "x/y"`,
 	} {
 		cmd := consumeCommand()
@@ -340,6 +342,9 @@ func TestWhereAGroupSeeks(t *testing.T) {
 		{nil, "", []string{"a/0=7", "b/3=0"}, `{"offsets":[{"offset":7,"partition":0,"topic":"a"},{"offset":0,"partition":3,"topic":"b"}]}`},
 		{nil, "", nil, "nothing to move"},
 		{[]string{"a"}, "", nil, "say where --to"},
+		{[]string{"a"}, "ts:0", nil, `"to":"ts:0"`},
+		{[]string{"a"}, "ts:100000000000", nil, `"to":"ts:100000000000"`},
+		{[]string{"a"}, "ts:1796151301", nil, "ts:1796151301 is 1970-01-21T18:55:51Z: a number is in milliseconds since 1970; did you mean ts:1796151301000?"},
 		{[]string{"a"}, "-3", nil, `--to "-3"`},
 		{[]string{"a"}, "earliest", []string{"a/0=7"}, "not both"},
 		{nil, "", []string{"a=7"}, "TOPIC/PARTITION=OFFSET"},
@@ -383,5 +388,26 @@ func TestAMemberSaysWhichTopicsDoNotExist(t *testing.T) {
 	g := group{Members: []groupMember{{Member: "w", Missing: []string{"a", "b"}}}}
 	if err := g.table(&out); err != nil || !strings.Contains(out.String(), "\n\nw asks for topic a, which does not exist\nw asks for topic b, which does not exist\n") {
 		t.Errorf("got %v, %q", err, out.String())
+	}
+}
+
+// A number that was taken for another time than was meant is seen.
+func TestASeekSaysWhichTimeItUnderstood(t *testing.T) {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"offsets":[{"topic":"t","partition":0,"offset":7}]}`)
+	}))
+	defer node.Close()
+	for to, want := range map[string]string{
+		"ts:1796151301000": "weir: to the first records from 2026-12-01T18:55:01Z on\n",
+		"earliest":         "",
+	} {
+		var out, said bytes.Buffer
+		cmd := groupCommand()
+		cmd.SetArgs([]string{"seek", "g", "t", "--to", to, "--server", node.URL})
+		cmd.SetOut(&out)
+		cmd.SetErr(&said)
+		if err := cmd.Execute(); err != nil || said.String() != want || !strings.HasSuffix(out.String(), "t      0          7\n") {
+			t.Errorf("%s: got %v, said %q, printed %q", to, err, said.String(), out.String())
+		}
 	}
 }

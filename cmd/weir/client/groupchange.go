@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -61,6 +62,9 @@ The positions that hold now are printed.`,
 			if err := c.Call(cmd.Context(), http.MethodPost, groupPath(args[0], "seek"), body, &now); err != nil {
 				return err
 			}
+			if at, _ := body["to"].(string); strings.HasPrefix(at, "ts:") {
+				fmt.Fprintf(cmd.ErrOrStderr(), "weir: to the first records from %s on\n", understood(at))
+			}
 			out := bufio.NewWriter(output{cmd.OutOrStdout()})
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			fmt.Fprintln(table, "TOPIC\tPARTITION\tCOMMITTED")
@@ -73,6 +77,15 @@ The positions that hold now are printed.`,
 	cmd.Flags().StringVar(&to, "to", "", "where to, in all partitions of the topics: earliest, latest or ts:<time>")
 	cmd.Flags().StringArrayVar(&offsets, "offset", nil, "where to in one partition, as TOPIC/PARTITION=OFFSET; may be repeated")
 	return cmd
+}
+
+// understood is the time of a position, for a person to see what a number was taken for.
+func understood(at string) string {
+	ms, err := strconv.ParseInt(strings.TrimPrefix(at, "ts:"), 10, 64)
+	if err != nil {
+		return at
+	}
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
 
 // seekBody is what the API takes: whole topics, or positions.
