@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlog/weir/broker/cluster"
@@ -19,6 +20,7 @@ const (
 	reloadFirst  = 50 * time.Millisecond // between an append that failed and the load that follows, doubled
 	reloadMost   = 5 * time.Second       // each time that this happens again soon, up to this
 	alarmPause   = 10 * time.Millisecond // between two looks for what has expired, at least
+	fullPause    = time.Second           // after an append for which the disk had no room, to those who would bring another
 )
 
 // coordinator decides for the groups whose state is in one partition of __groups. Calls decide on their
@@ -37,6 +39,7 @@ type coordinator struct {
 	end        topic.Offset // of the log, which nobody else appends to
 	lastCommit time.Time
 	company    bool           // the last flight had several decisions
+	fullUntil  atomic.Int64   // until when the disk is taken for full, in nanoseconds; see admit
 	image      *cluster.Image // whose topics all groups have been told of
 
 	mu       sync.Mutex
@@ -83,7 +86,10 @@ func (c *coordinator) run(ctx context.Context) error {
 			return nil
 		}
 		c.discard(fault.Newf("broker.groups", fault.Loading, c.p.path, "the groups are being loaded again: %w", err))
-		if time.Since(begun) > reloadMost {
+		if fault.Is(err, fault.StorageFull) {
+			c.fullUntil.Store(time.Now().Add(fullPause).UnixNano())
+		}
+		if time.Since(begun) > reloadMost || fault.Is(err, fault.StorageFull) { // then nothing was written
 			pause = reloadFirst
 		}
 		c.logger.Warn("groups are loaded again", "err", err, "pause", pause)
@@ -222,12 +228,26 @@ func (c *coordinator) seat(g topic.GroupName) *seat {
 	return &seat{name: g, group: group.New(g, c.config())}
 }
 
-// admit says whether there is room for another decision, and for one that may make a group.
-func (c *coordinator) admit(op string, s *seat, makes bool) error {
+// demand is what a call is likely to ask of the log.
+type demand int8
+
+const (
+	reads   demand = iota // no records
+	changes               // some
+	makes                 // the first ones of a group
+)
+
+// admit says whether there is room for another decision. While the disk is full, what is likely to have
+// records is refused before the rules change anything: after an append that failed all groups have to be
+// loaded again, and their readers would wait too.
+func (c *coordinator) admit(op string, s *seat, d demand) error {
+	if d != reads && time.Now().UnixNano() < c.fullUntil.Load() {
+		return fault.Newf(op, fault.StorageFull, s.name, "the node's disk has no room for changes of groups; nothing was changed")
+	}
 	if len(c.queue) > mostFlights {
 		return fault.Newf(op, fault.Overloaded, s.name, "too many changes of groups wait to be committed")
 	}
-	if !makes || s.exists {
+	if d != makes || s.exists {
 		return nil
 	}
 	most := int64(c.node.cfg.MaxGroups)

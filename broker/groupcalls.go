@@ -46,7 +46,7 @@ func (c *coordinator) poll(ctx context.Context, p *topic.GroupPoll) (topic.Group
 func (c *coordinator) decidePoll(op string, p *topic.GroupPoll, starts map[topic.Ref]topic.Offset, now time.Time) (answer topic.GroupTurn, after arrival, missing *missingStarts, err error) {
 	defer c.mu.Unlock()
 	s := c.seat(p.Group)
-	if err = c.admit(op, s, !p.Heartbeat); err != nil {
+	if err = c.admit(op, s, s.demandOf(p)); err != nil {
 		return answer, after, nil, err
 	}
 	if p.Turn != 0 {
@@ -72,6 +72,17 @@ func (c *coordinator) decidePoll(op string, p *topic.GroupPoll, starts map[topic
 		s.begin(p, &answer, c.desk, after.flight, now)
 	}
 	return answer, after, nil, nil
+}
+
+func (s *seat) demandOf(p *topic.GroupPoll) demand {
+	switch {
+	case !p.Heartbeat && (!s.exists || p.Epoch == topic.NoGroupEpoch):
+		return makes
+	case len(p.Ack) > 0:
+		return changes
+	default:
+		return reads
+	}
 }
 
 // missingStarts are partitions in which a group begins, and where.
@@ -108,23 +119,22 @@ func (c *coordinator) disconnect(g topic.GroupName, m topic.MemberName, e topic.
 	c.wakeAt(s.group.NextExpiry())
 }
 
-// change runs a rule that makes records, and returns when they are committed. makes says that it may
-// make the group.
-func (c *coordinator) change(ctx context.Context, op string, g topic.GroupName, makes bool, rule func(s *seat, now time.Time) ([]group.Record, error)) error {
+// change runs a rule, and returns when the records that it makes are committed.
+func (c *coordinator) change(ctx context.Context, op string, g topic.GroupName, d demand, rule func(s *seat, now time.Time) ([]group.Record, error)) error {
 	if err := c.enter(ctx, op, g); err != nil {
 		return err
 	}
-	after, err := c.decideChange(op, g, makes, rule)
+	after, err := c.decideChange(op, g, d, rule)
 	if err != nil {
 		return err
 	}
 	return after.await(ctx, op, g)
 }
 
-func (c *coordinator) decideChange(op string, g topic.GroupName, makes bool, rule func(s *seat, now time.Time) ([]group.Record, error)) (arrival, error) {
+func (c *coordinator) decideChange(op string, g topic.GroupName, d demand, rule func(s *seat, now time.Time) ([]group.Record, error)) (arrival, error) {
 	defer c.mu.Unlock()
 	s := c.seat(g)
-	if err := c.admit(op, s, makes); err != nil {
+	if err := c.admit(op, s, d); err != nil {
 		return arrival{}, err
 	}
 	now := time.Now()
@@ -139,7 +149,7 @@ func (c *coordinator) decideChange(op string, g topic.GroupName, makes bool, rul
 
 func (c *coordinator) leave(ctx context.Context, g topic.GroupName, m topic.MemberName, e topic.GroupEpoch, acks []topic.GroupCommit) (left []topic.NotCommitted, err error) {
 	begun := time.Now()
-	err = c.change(ctx, "broker.LeaveGroup", g, false, func(s *seat, now time.Time) (records []group.Record, err error) {
+	err = c.change(ctx, "broker.LeaveGroup", g, changes, func(s *seat, now time.Time) (records []group.Record, err error) {
 		left, records, err = s.group.Leave(m, e, acks, c.look(), now)
 		return records, err
 	})
@@ -158,7 +168,7 @@ func (c *coordinator) seek(ctx context.Context, g topic.GroupName, to []group.Po
 	for _, position := range to {
 		moved[position.Ref] = true
 	}
-	return found, c.change(ctx, "broker.SeekGroup", g, true, func(s *seat, now time.Time) ([]group.Record, error) {
+	return found, c.change(ctx, "broker.SeekGroup", g, makes, func(s *seat, now time.Time) ([]group.Record, error) {
 		records, err := s.group.Seek(to, c.look(), now)
 		if err == nil {
 			found = s.positions(func(ref topic.Ref) bool { return moved[ref] })
@@ -179,14 +189,14 @@ func (s *seat) positions(want func(topic.Ref) bool) (found []topic.GroupPartitio
 }
 
 func (c *coordinator) alter(ctx context.Context, g topic.GroupName, overrides map[string]*string) error {
-	return c.change(ctx, "broker.AlterGroup", g, false, func(s *seat, now time.Time) ([]group.Record, error) {
+	return c.change(ctx, "broker.AlterGroup", g, changes, func(s *seat, now time.Time) ([]group.Record, error) {
 		return s.group.Alter(overrides, now)
 	})
 }
 
 // remove is DeleteGroup at the coordinator.
 func (c *coordinator) remove(ctx context.Context, g topic.GroupName) error {
-	return c.change(ctx, "broker.DeleteGroup", g, false, func(s *seat, now time.Time) ([]group.Record, error) {
+	return c.change(ctx, "broker.DeleteGroup", g, changes, func(s *seat, now time.Time) ([]group.Record, error) {
 		return s.group.Delete(now)
 	})
 }
@@ -195,7 +205,7 @@ func (c *coordinator) remove(ctx context.Context, g topic.GroupName) error {
 func (c *coordinator) describe(ctx context.Context, g topic.GroupName) (*topic.GroupDescription, error) {
 	const op = "broker.DescribeGroup"
 	var d topic.GroupDescription
-	err := c.change(ctx, op, g, false, func(s *seat, _ time.Time) ([]group.Record, error) {
+	err := c.change(ctx, op, g, reads, func(s *seat, _ time.Time) ([]group.Record, error) {
 		if !s.group.Exists() {
 			return nil, noGroup(op, g)
 		}

@@ -65,8 +65,13 @@ func TestGroupFailingAppend(t *testing.T) {
 	}
 	wantKind(t, "a commit on a full disk", refused, fault.StorageFull)
 	m.woken("the groups were thrown away")
+	described := func() bool { _, err := r.DescribeGroup(t.Context(), "g"); return err == nil }
+	r.await("the groups are loaded again", described)
+	wantKind(t, "another commit on a full disk", m.ack(3), fault.StorageFull)
+	if !described() {
+		t.Error("a commit for which there is no room has thrown the groups away once more")
+	}
 	mem.SetSpace(1 << 30)
-	r.await("the groups are loaded again", func() bool { _, err := r.DescribeGroup(t.Context(), "g"); return err == nil })
 	if got := r.committed("g")[topic.Path{Topic: "orders"}]; got != 2 {
 		t.Errorf("committed %d", got)
 	}
@@ -74,9 +79,7 @@ func TestGroupFailingAppend(t *testing.T) {
 	if err := m.poll(func(p *topic.GroupPoll) { p.Turn = turn }); err != nil || m.AssignmentChanged {
 		t.Errorf("the poll does not go on: %+v, %v", m.GroupTurn, err)
 	}
-	if err := m.ack(4); err != nil {
-		t.Error(err)
-	}
+	r.await("there is room again", func() bool { return m.ack(4) == nil })
 	m.end()
 	r.stop()
 }

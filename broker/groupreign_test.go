@@ -263,7 +263,7 @@ func TestGroupPanic(t *testing.T) {
 	c := r.coordinatorOf("g")
 	func() {
 		defer func() { _ = recover() }()
-		_ = c.change(t.Context(), "test", "g", false, func(s *seat, now time.Time) ([]group.Record, error) {
+		_ = c.change(t.Context(), "test", "g", changes, func(s *seat, now time.Time) ([]group.Record, error) {
 			to := []group.Position{{Ref: m.Assignment[0].Ref, Offset: 7}}
 			if _, err := s.group.Seek(to, c.look(), now); err != nil {
 				t.Error(err)
