@@ -12,7 +12,9 @@ package problem
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -292,9 +294,18 @@ func detail(kind fault.Kind, err error) string {
 		return fault.Sentence(err) + "; the outcome is unknown: it may or may not take effect"
 	case !known:
 		return "the node is stopping"
+	case kind == fault.StorageFull && ofFile(err):
+		return "the node's disk is full"
 	default:
 		return strings.ReplaceAll(fault.Sentence(err), "\n", "; ")
 	}
+}
+
+// ofFile says that the operating system's own words are in an error: they name a file of the node's.
+func ofFile(err error) bool {
+	var path *fs.PathError
+	var link *os.LinkError
+	return errors.As(err, &path) || errors.As(err, &link)
 }
 
 // StatusOf is the HTTP status of a kind.

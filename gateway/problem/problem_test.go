@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weirlog/weir/gateway/problem"
@@ -103,6 +106,8 @@ func TestForeignErrorsShowNothing(t *testing.T) {
 		{errors.New("open /secret: no such file"), 500},
 		{fmt.Errorf("secret: %w", context.DeadlineExceeded), 504},
 		{fmt.Errorf("secret: %w", context.Canceled), 503},
+		{fault.New("storage.Append", fault.StorageFull, nil, fmt.Errorf("write: %w", &fs.PathError{Op: "write", Path: "/secret", Err: syscall.ENOSPC})), 503},
+		{fault.New("storage.Roll", fault.StorageFull, nil, &os.LinkError{Op: "rename", Old: "/secret", New: "/b", Err: syscall.ENOSPC}), 503},
 	} {
 		p := problem.Of(c.err)
 		if p.Status != c.status || strings.Contains(string(p.AppendShort(nil)), "secret") {
