@@ -155,6 +155,9 @@ func (p *poll) change() error {
 	turn, err := p.s.deps.Groups.PollGroup(ctx, &p.ask)
 	if err != nil {
 		p.over = fault.Is(err, fault.Superseded) || fault.Is(err, fault.FencedMember)
+		if len(p.committed) > 0 {
+			return fault.Newf("gateway.Poll", fault.KindOf(err), nil, "%s; what the poll acknowledged is committed", fault.Sentence(err))
+		}
 		return err
 	}
 	same := turn.Epoch == p.turn.Epoch

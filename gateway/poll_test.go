@@ -379,6 +379,13 @@ func TestPollsOfOneMember(t *testing.T) {
 	until(t, func() bool { return w.server.inFlight.Load() == 1 && w.groups.waiting("billing", "w") })
 	w.poll(`{"epoch":%d,"wait_ms":0}`, first.Epoch)
 	soon(t, done).want(t, 409, `"code":"superseded_poll"`)
+	// A poll that had committed before it waited says so, whatever ends it.
+	w.store("orders", 0, 3)
+	read := w.poll(`{"epoch":%d,"wait_ms":0}`, first.Epoch)
+	done = w.background(fmt.Sprintf(`{"epoch":%d,"ack":%q,"wait_ms":60000}`, first.Epoch, read.Cursor))
+	until(t, func() bool { return w.server.inFlight.Load() == 1 && w.groups.waiting("billing", "w") })
+	w.poll(`{"epoch":%d,"wait_ms":0}`, first.Epoch)
+	soon(t, done).want(t, 409, `"code":"superseded_poll"`, "what the poll acknowledged is committed")
 	// Whoever joins under the name takes it over.
 	second := w.poll(`{"topics":["orders"],"wait_ms":0}`)
 	if second.Epoch <= first.Epoch {
