@@ -162,7 +162,12 @@ func (g groups) DeleteGroup(c *fiber.Ctx, path api.GroupPath) error {
 	}
 	ctx, end := g.call(c)
 	defer end()
-	if err := g.s.deps.Groups.DeleteGroup(ctx, name); err != nil {
+	err = g.s.deps.Groups.DeleteGroup(ctx, name)
+	if fault.Is(err, fault.GroupNotEmpty) {
+		err = fault.Newf("gateway.DeleteGroup", fault.GroupNotEmpty, nil, "%s; a member leaves with DELETE /v1/groups/{group}/members/{member}, or when its session ends",
+			fault.Sentence(err))
+	}
+	if err != nil {
 		return err
 	}
 	c.Response().SetStatusCode(http.StatusNoContent)

@@ -60,7 +60,9 @@ func TestGroupsAreListedAndDescribed(t *testing.T) {
 	w.send("PATCH", "/v1/groups/a", "x").want(t, 415)
 	w.send("PATCH", "/v1/groups/nobody", `{}`, "Content-Type", "application/json").want(t, 404)
 
-	w.send("DELETE", "/v1/groups/a", "").want(t, 409, `"code":"group_not_empty"`)
+	w.send("DELETE", "/v1/groups/a", "").want(t, 409, `"code":"group_not_empty"`, `a member leaves with DELETE /v1/groups/{group}/members/{member}`)
+	w.send("PATCH", "/v1/groups/a", `{"settings":{"session.timeout":"1"}}`, "Content-Type", "application/json").
+		want(t, 422, `"field":"settings.session.timeout"`, `is not the name of a setting; a group has assignor, max.poll.interval.ms, rejoin.grace.ms, session.timeout.ms`)
 	for _, m := range []string{"w", "x", "y"} {
 		w.send("DELETE", "/v1/groups/a/members/"+m, "").want(t, 204)
 	}

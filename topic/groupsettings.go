@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlog/weir/internal/fault"
@@ -43,6 +44,15 @@ var groupTable = []groupSetting{
 	{"session.timeout.ms", "45000", "a connected member that gives no sign of life for this long has left", groupMillis(leastSessionMillis, mostSessionMillis, func(s *GroupSettings) *time.Duration { return &s.Session })},
 }
 
+// groupNames goes on after a name that is not in the table.
+var groupNames = func() string {
+	names := make([]string, len(groupTable))
+	for i, row := range groupTable {
+		names[i] = row.name
+	}
+	return "; a group has " + strings.Join(names, ", ")
+}()
+
 // GroupSettingDocs returns every setting of a group with its default, what it takes and its meaning, by name.
 func GroupSettingDocs() []SettingDoc {
 	docs := make([]SettingDoc, len(groupTable))
@@ -73,7 +83,7 @@ func ParseGroupSettings(overrides map[string]string, defaults GroupSettings) (Gr
 		value := overrides[name]
 		i := slices.IndexFunc(groupTable, func(row groupSetting) bool { return row.name == name })
 		if i < 0 {
-			mistakes = append(mistakes, &SettingError{Name: name, Value: value, Why: noSetting})
+			mistakes = append(mistakes, &SettingError{Name: name, Value: value, Why: noSetting + groupNames})
 			continue
 		}
 		if err := groupTable[i].set(&s, value); err != nil {

@@ -133,8 +133,8 @@ type SettingError struct {
 
 // Error names the setting and its value, shortened; of one that is not known, its name alone.
 func (e *SettingError) Error() string {
-	if e.Why == noSetting {
-		return quote(e.Name) + ": no such setting"
+	if more, is := strings.CutPrefix(e.Why, noSetting); is {
+		return quote(e.Name) + ": no such setting" + more
 	}
 	return e.Name + " " + quote(e.Value) + ": " + e.Why
 }

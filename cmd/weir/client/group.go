@@ -80,7 +80,7 @@ func groupCommand() *cobra.Command {
 		Short:   "List, describe, move and delete consumer groups",
 	}
 	conn.register(cmd)
-	return Group(cmd, groupList(&conn), groupDescribe(&conn), groupSeek(&conn), groupAlter(&conn), groupDelete(&conn))
+	return Group(cmd, groupList(&conn), groupDescribe(&conn), groupSeek(&conn), groupAlter(&conn), groupRemoveMember(&conn), groupDelete(&conn))
 }
 
 // oneGroup takes the name of a group as the only argument.

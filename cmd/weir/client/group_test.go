@@ -411,3 +411,24 @@ func TestASeekSaysWhichTimeItUnderstood(t *testing.T) {
 		}
 	}
 }
+
+func TestAMemberIsRemoved(t *testing.T) {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodDelete || r.URL.Path != "/v1/groups/g/members/w 1" || r.URL.RawQuery != "" {
+			problem(w, http.StatusNotFound, "not_found", false)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer node.Close()
+	for line, want := range map[string]string{"g|w 1": "w 1 was removed from group g\n", "g|w": "", "g": "", "g|..": ""} {
+		var out bytes.Buffer
+		cmd := groupCommand()
+		quiet(cmd)
+		cmd.SetArgs(append([]string{"remove-member", "--server", node.URL}, strings.Split(line, "|")...))
+		cmd.SetOut(&out)
+		if err := cmd.Execute(); (err == nil) != (want != "") || out.String() != want {
+			t.Errorf("%s: got %v, printed %q", line, err, out.String())
+		}
+	}
+}

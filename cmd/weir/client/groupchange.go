@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -179,4 +180,32 @@ func groupDelete(conn *connection) *cobra.Command {
 	}
 	d.register(cmd)
 	return cmd
+}
+
+func groupRemoveMember(conn *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove-member GROUP MEMBER",
+		Short: "Free the partitions of a member that is dead, before its session ends",
+		Long: `Free the partitions of a member that is dead, before its session ends.
+
+A member that lives joins again with its next poll.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := Arguments("GROUP", "MEMBER")(cmd, args); err != nil {
+				return err
+			}
+			return errors.Join(checkWord("GROUP", args[0]), checkWord("MEMBER", args[1]))
+		},
+		ValidArgsFunction: completeGroups(conn),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := conn.client()
+			if err != nil {
+				return err
+			}
+			if err := c.Call(cmd.Context(), http.MethodDelete, groupPath(args[0], "members", url.PathEscape(args[1])), nil, nil); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(output{cmd.OutOrStdout()}, "%s was removed from group %s\n", args[1], args[0])
+			return err
+		},
+	}
 }
