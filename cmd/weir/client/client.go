@@ -151,17 +151,23 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
+	var op *net.OpError
+	unsent := errors.As(err, &op) && op.Op == "dial"
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, &UnreachableError{c.base, "connection refused; start a node with `weir serve`, or name one with --server"}
+		return nil, &UnreachableError{c.base, "connection refused; start a node with `weir serve`, or name one with --server", unsent}
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	return nil, &UnreachableError{c.base, err.Error()}
+	return nil, &UnreachableError{c.base, err.Error(), unsent}
 }
 
-// UnreachableError says that a request got no answer. When it changes something, nobody knows whether it did.
-type UnreachableError struct{ Server, Reason string }
+// UnreachableError says that a request got no answer. When it changes something, nobody knows whether it did, unless
+// it was never sent.
+type UnreachableError struct {
+	Server, Reason string
+	Unsent         bool // there was no connection
+}
 
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("no answer from %s: %s", e.Server, e.Reason)
@@ -180,7 +186,7 @@ func decode(resp *http.Response, out any) error {
 		if cause := context.Cause(resp.Request.Context()); cause != nil {
 			err = cause
 		}
-		return &UnreachableError{resp.Request.URL.Host, err.Error()}
+		return &UnreachableError{Server: resp.Request.URL.Host, Reason: err.Error()}
 	}
 	if resp.StatusCode >= 300 {
 		return problemOf(resp, body)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -119,6 +120,25 @@ func TestAStreamGivesUpOnANodeThatTakesNothing(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "took nothing for 100ms") || !strings.Contains(err.Error(), "may have been stored") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+func TestAStreamThatNobodyTookStoredNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // nobody listens there now
+	c, err := New(l.Addr().String(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Stream(t.Context(), "t", nil, "", func(w *bufio.Writer) error {
+		_, err := w.WriteString("{}\n")
+		return errors.Join(err, w.Flush())
+	})
+	if err == nil || !strings.Contains(err.Error(), "connection refused; start a node") || strings.Contains(err.Error(), "stored") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -293,6 +293,10 @@ func (c *Client) Stream(ctx context.Context, topic string, query url.Values, ide
 		if inputErr := finished(wrote); inputErr != nil {
 			return nil, inputErr
 		}
+		var unreachable *UnreachableError
+		if errors.As(err, &unreachable) && unreachable.Unsent {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%w; records may have been stored", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
