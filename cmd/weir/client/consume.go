@@ -33,7 +33,7 @@ type consuming struct {
 func consumeCommand() *cobra.Command {
 	var c consuming
 	cmd := &cobra.Command{
-		Use:   "consume TOPIC",
+		Use:   "consume TOPIC...",
 		Short: "Print the records of a topic, alone or as a member of a group",
 		Long: `Print the records of a topic: those that are there at the moment of the call, or with --follow also those
 that come. The default is to begin with the earliest record, with --follow with what comes next.
@@ -42,7 +42,7 @@ that come. The default is to begin with the earliest record, with --follow with 
 partition, offset, key and headers. A lost connection is taken up again where it broke off, without a
 record twice or left out. --print-position says at the end how a later call goes on behind the last record printed.
 
-With --group the position is the group's: the command joins it as a member, gets its share of the partitions of all
+Several topics need a --group. With it the position is the group's: the command joins it as a member, gets its share of the partitions of all
 topics named, and goes on where the group stands; --from says where a new group begins. What was printed is
 acknowledged after it has left the process, so records may come twice after a crash, and none is left out; --ack auto turns that
 round. It follows until it is interrupted, or with --follow=false until nothing is left, and leaves the group at its

@@ -287,8 +287,10 @@ func TestWhatAMemberReadsInWords(t *testing.T) {
 	}{
 		{turn{}, "w of group g reads nothing yet"},
 		{turn{Assignment: []assigned{{"a", []int32{0, 1, 2, 4, 7, 8}}, {"b", []int32{3}}}}, "w of group g reads a/0-2,4,7-8 b/3"},
-		{turn{WaitingFor: []waitingFor{{"a", 0, "v"}, {"a", 1, "u"}}}, "w of group g reads nothing yet; waits for a/0, which v has to give up, a/1, which u has to give up"},
-		{turn{WaitingFor: make([]waitingFor, 9)}, " and 6 more"},
+		{turn{WaitingFor: []waitingFor{{"a", 0, "v"}, {"a", 1, "u"}}}, "w of group g reads nothing yet; waits for a/0 from v, a/1 from u"},
+		{turn{WaitingFor: []waitingFor{{"a", 0, "v"}, {"a", 1, "v"}, {"a", 2, "v"}, {"a", 3, "u"}, {"b", 0, "v"}}}, "; waits for a/0-2 b/0 from v, a/3 from u"},
+		{turn{WaitingFor: []waitingFor{{"a", 0, "v"}, {"b", 1, "v"}, {strings.Repeat("c", 40), 2, "v"}}}, "; waits for 3 partitions from v"},
+		{turn{WaitingFor: []waitingFor{{"a", 0, "v"}, {"a", 1, "u"}, {"a", 2, "s"}, {"a", 3, "r"}, {"a", 4, "q"}}}, "; waits for a/0 from v, a/1 from u, a/2 from s and 2 more members"},
 	} {
 		if got := c.turn.standing(m); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%q, want %q", got, c.want)
@@ -300,7 +302,7 @@ func TestFlagsOfAGroup(t *testing.T) {
 	for line, want := range map[string]string{
 		"t --member w":                 "--member needs a --group",
 		"t --ack auto":                 "--ack needs a --group",
-		"a b":                          "one argument too many",
+		"a b":                          `"b" is one argument too many: several topics need a --group`,
 		"--group g":                    "TOPIC is missing",
 		"t --group=":                   "--group must not be empty",
 		"t --group a/b":                `--group "a/b"`,

@@ -37,6 +37,9 @@ func (g *grouping) registerGroup(cmd *cobra.Command, conn *connection) {
 // arguments takes the topics: one, or, in a group, as many as one likes.
 func (g *grouping) arguments(cmd *cobra.Command, args []string) error {
 	if !cmd.Flags().Changed("group") {
+		if len(args) > 1 {
+			return fmt.Errorf("%q is one argument too many: several topics need a --group", args[1])
+		}
 		return Arguments("TOPIC")(cmd, args)
 	}
 	if len(args) == 0 && g.prefix == "" && g.pattern == "" {
@@ -216,19 +219,49 @@ func (t *turn) standing(m *member) string {
 	} else {
 		b.WriteString(shares(t.Assignment))
 	}
-	for i, w := range t.WaitingFor {
+	awaited(&b, t.WaitingFor)
+	return b.String()
+}
+
+// What a line says of awaited partitions: of so many members, and their numbers where those fit into so many bytes.
+const (
+	mostHolders = 3
+	mostAwaited = 40
+)
+
+// awaited says from whom what is awaited.
+func awaited(b *strings.Builder, all []waitingFor) {
+	var holders []string
+	of := map[string][]assigned{}
+	count := map[string]int{}
+	for _, w := range all {
+		if count[w.Member]++; count[w.Member] == 1 {
+			holders = append(holders, w.Member)
+		}
+		have := of[w.Member]
+		if n := len(have); n == 0 || have[n-1].Topic != w.Topic {
+			have = append(have, assigned{Topic: w.Topic})
+		}
+		last := &have[len(have)-1]
+		last.Partitions = append(last.Partitions, w.Partition)
+		of[w.Member] = have
+	}
+	for i, holder := range holders {
+		what := shares(of[holder])
+		if len(what) > mostAwaited {
+			what = fmt.Sprintf("%d partitions", count[holder])
+		}
 		switch {
-		case i == 3:
-			fmt.Fprintf(&b, " and %d more", len(t.WaitingFor)-i)
-			return b.String()
+		case i == mostHolders:
+			fmt.Fprintf(b, " and %d more members", len(holders)-i)
+			return
 		case i == 0:
 			b.WriteString("; waits for ")
 		default:
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s, which %s has to give up", spot(w.Topic, w.Partition), w.Member)
+		fmt.Fprintf(b, "%s from %s", what, holder)
 	}
-	return b.String()
 }
 
 // missing says in words which of the topics that were asked for do not exist: the group waits for them, a person may
