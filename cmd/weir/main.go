@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,9 +30,9 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute carries out one command line and returns the process's exit code: 0, 1 for an error, 2 for a
 // command line that makes no sense, 3 when another process has taken over a group's member, so that a supervisor can tell
-// that from what a new start mends, and 130 after a signal that cut a client command short.
+// that from what a new start mends, and 130 or 143 after a SIGINT or SIGTERM that cut a client command short.
 func execute(args []string) int {
-	ctx, stop := signals()
+	ctx, first, stop := signals()
 	defer stop()
 	root := command()
 	root.SetArgs(args)
@@ -40,7 +41,7 @@ func execute(args []string) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return 130
+		return signalled(first())
 	case errors.Is(err, client.ErrOutputClosed):
 		return 0 // `weir consume … | head`: whoever reads has enough
 	}
@@ -61,32 +62,49 @@ func execute(args []string) int {
 // send theirs to the process and to its group.
 const echo = 500 * time.Millisecond
 
-// signals returns a context that ends with the first SIGINT or SIGTERM. The second ends the process at
-// once, for when a graceful stop takes longer than its user likes.
-func signals() (context.Context, func()) {
+// signalled is the exit code that shells expect of a process that a signal has ended.
+func signalled(by os.Signal) int {
+	if by == syscall.SIGTERM {
+		return 143
+	}
+	return 130
+}
+
+// signals returns a context that ends with the first SIGINT or SIGTERM, and what returns that signal. The second ends the
+// process at once, for when a graceful stop takes longer than its user likes.
+func signals() (context.Context, func() os.Signal, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
+	var first atomic.Value
+	begin := func(by os.Signal) {
+		first.Store(by)
+		cancel()
+	}
+	by := func() os.Signal {
+		sig, _ := first.Load().(os.Signal)
+		return sig
+	}
 	got := make(chan os.Signal, 2)
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
 	go func() {
-		if secondSignal(got, done, cancel) {
+		if secondSignal(got, done, begin) {
 			fmt.Fprintln(os.Stderr, "weir: stopped at once by a second signal")
-			os.Exit(130)
+			os.Exit(signalled(by()))
 		}
 	}()
-	return ctx, func() {
+	return ctx, by, func() {
 		signal.Stop(got)
 		close(done)
 		cancel()
 	}
 }
 
-// secondSignal calls stop at the first signal and returns true at the second, or false when done.
-func secondSignal(got <-chan os.Signal, done <-chan struct{}, stop func()) bool {
+// secondSignal calls stop with the first signal and returns true at the second, or false when done.
+func secondSignal(got <-chan os.Signal, done <-chan struct{}, stop func(os.Signal)) bool {
 	var first os.Signal
 	select {
 	case first = <-got:
-		stop()
+		stop(first)
 	case <-done:
 		return false
 	}
