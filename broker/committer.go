@@ -13,6 +13,8 @@ import (
 // The pace and the bounds of what a coordinator appends.
 const (
 	gatherTime      = 2 * time.Millisecond // how long an append waits for company when the last one had some
+	gatherBusy      = 5 * time.Millisecond // how long it waits while other coordinators keep the disk busy
+	busyFlights     = 50                   // of others within paceWindow: then the disk is busy
 	mostFlightBytes = 1 << 20              // a flight of this size takes no further decision
 	mostFlights     = 16                   // wait to be appended; then calls are refused
 )
@@ -68,13 +70,24 @@ func (c *coordinator) commit(ctx context.Context) error {
 		return err
 	}
 	c.end, c.lastCommit, c.company = end, time.Now(), f.decisions > 1
+	c.own.add(c.lastCommit)
+	c.desk.flights.add(c.lastCommit)
 	return nil
 }
 
-// gather waits for others who are about to decide something, when there have been others just before.
+// gather waits for others who are about to decide something, when there have been others just before, or
+// when the node's other coordinators sync so often that one sync should serve more than one decision. Who
+// has the node alone, however fast it calls, never waits.
 func (c *coordinator) gather(ctx context.Context) {
-	left := gatherTime - time.Since(c.lastCommit)
-	if !c.company || left <= 0 || c.full() {
+	now := time.Now()
+	var left time.Duration
+	switch {
+	case c.desk.flights.recent(now)-c.own.recent(now) >= busyFlights:
+		left = gatherBusy
+	case c.company:
+		left = gatherTime - now.Sub(c.lastCommit)
+	}
+	if left <= 0 || c.full() {
 		return
 	}
 	timer := time.NewTimer(left)

@@ -39,6 +39,7 @@ type coordinator struct {
 	end        topic.Offset // of the log, which nobody else appends to
 	lastCommit time.Time
 	company    bool           // the last flight had several decisions
+	own        pace           // of its flights
 	fullUntil  atomic.Int64   // until when the disk is taken for full, in nanoseconds; see admit
 	image      *cluster.Image // whose topics all groups have been told of
 

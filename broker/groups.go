@@ -44,6 +44,7 @@ type coordinators struct {
 	existing atomic.Int64  // groups that exist
 	kept     atomic.Int64  // groups in memory, with those that were deleted and are remembered
 	turns    atomic.Uint64 // the number of the last turn
+	flights  pace          // of all coordinators
 
 	mu    sync.Mutex
 	moved chan struct{} // closed when another coordinator is there; guarded by mu
