@@ -15,11 +15,16 @@ func (g *Group) Alter(overrides map[string]*string, now time.Time) ([]Record, er
 	}
 	next := make(map[string]string, len(g.overrides)+len(overrides))
 	maps.Copy(next, g.overrides)
+	known := g.cfg.Settings.Values()
 	for name, value := range overrides {
-		if value == nil {
-			delete(next, name)
-		} else {
+		_, exists := known[name]
+		switch {
+		case value != nil:
 			next[name] = *value
+		case exists:
+			delete(next, name)
+		default:
+			next[name] = "" // to be refused with the others
 		}
 	}
 	settings, err := topic.ParseGroupSettings(next, g.cfg.Settings)
