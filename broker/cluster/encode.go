@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/internal/wire"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -73,9 +74,9 @@ func (c Command) Name() string { return c.Op.code().String() }
 // Encode returns the bytes of one command.
 func (c Command) Encode() []byte {
 	w := writer{b: make([]byte, 0, 128)}
-	w.byte(commandVersion)
-	w.byte(byte(c.Op.code()))
-	w.id(c.ID)
+	w.b.Byte(commandVersion)
+	w.b.Byte(byte(c.Op.code()))
+	w.b.ID(c.ID)
 	c.Op.encode(&w)
 	return w.b
 }
@@ -88,10 +89,10 @@ func EncodeEntry(commands [][]byte) []byte {
 		size += len(c) + 4
 	}
 	w := writer{b: make([]byte, 0, size)}
-	w.byte(entryFormat)
-	w.count(len(commands))
+	w.b.Byte(entryFormat)
+	w.b.Count(len(commands))
 	for _, c := range commands {
-		w.bytes(c)
+		w.b.Bytes(c)
 	}
 	w.checksum()
 	return w.b
@@ -112,18 +113,18 @@ func decodeEntry(b []byte) ([]Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reader{b: body}
-	if format := r.byte(); r.err == nil && format != entryFormat {
+	r := reader{wire.NewReader(body)}
+	if format := r.Byte(); r.Err() == nil && format != entryFormat {
 		return nil, newer("an entry", int(format), entryFormat)
 	}
-	n := r.count()
-	if r.err == nil && n == 0 {
+	n := r.Count(1)
+	if r.Err() == nil && n == 0 {
 		return nil, errors.New("it has no command")
 	}
 	commands := make([]Command, 0, n)
 	for range n {
-		c, err := decodeCommand(r.view())
-		if r.err != nil {
+		c, err := decodeCommand(r.View())
+		if r.Err() != nil {
 			break
 		}
 		if err != nil {
@@ -131,7 +132,7 @@ func decodeEntry(b []byte) ([]Command, error) {
 		}
 		commands = append(commands, c)
 	}
-	return commands, r.end()
+	return commands, r.End()
 }
 
 // ErrNewer is below the errors about sound bytes that a later program wrote.
@@ -142,18 +143,18 @@ func newer(what string, version, known int) error {
 }
 
 func decodeCommand(b []byte) (Command, error) {
-	r := reader{b: b}
-	if version := r.byte(); r.err == nil && version != commandVersion {
+	r := reader{wire.NewReader(b)}
+	if version := r.Byte(); r.Err() == nil && version != commandVersion {
 		return Command{}, newer("a command", int(version), commandVersion)
 	}
-	code := opCode(r.byte())
-	c := Command{ID: r.id()}
-	if r.err != nil {
-		return Command{}, r.err
+	code := opCode(r.Byte())
+	c := Command{ID: r.ID()}
+	if r.Err() != nil {
+		return Command{}, r.Err()
 	}
 	switch code {
 	case codeFoundCluster:
-		c.Op = FoundCluster{ClusterID: r.string()}
+		c.Op = FoundCluster{ClusterID: r.Text()}
 	case codeRegisterNode:
 		c.Op = RegisterNode{Node: r.node(), At: r.millis()}
 	case codeCreateTopic:
@@ -161,151 +162,151 @@ func decodeCommand(b []byte) (Command, error) {
 	case codeAlterTopic:
 		c.Op = decodeAlterTopic(&r)
 	case codeDeleteTopic:
-		c.Op = DeleteTopic{ID: r.id()}
+		c.Op = DeleteTopic{ID: r.ID()}
 	case codeChangePartition:
 		c.Op = decodeChangePartition(&r)
 	case codePutEntry:
-		c.Op = PutEntry{Kind: r.string(), Name: r.string(), Expect: r.uint(), Value: r.bytes()}
+		c.Op = PutEntry{Kind: r.Text(), Name: r.Text(), Expect: r.Uint(), Value: r.Bytes()}
 	case codeDeleteEntry:
-		c.Op = DeleteEntry{Kind: r.string(), Name: r.string(), Expect: r.uint()}
+		c.Op = DeleteEntry{Kind: r.Text(), Name: r.Text(), Expect: r.Uint()}
 	case codeRaiseEpoch:
 		c.Op = decodeRaiseEpoch(&r)
 	default:
 		return Command{}, fmt.Errorf("a command is of kind %d, which this program does not know; %w", byte(code), ErrNewer)
 	}
-	return c, r.end()
+	return c, r.End()
 }
 
-func (op FoundCluster) encode(w *writer) { w.string(op.ClusterID) }
+func (op FoundCluster) encode(w *writer) { w.b.Text(op.ClusterID) }
 
 func (op RegisterNode) encode(w *writer) {
 	w.node(op.Node)
-	w.int(int64(op.At))
+	w.b.Int(int64(op.At))
 }
 
 func (op CreateTopic) encode(w *writer) {
-	w.id(op.ID)
-	w.string(string(op.Name))
-	w.int(int64(op.Partitions))
-	w.int(int64(op.Replication))
-	w.count(len(op.Assignment))
+	w.b.ID(op.ID)
+	w.b.Text(string(op.Name))
+	w.b.Int(int64(op.Partitions))
+	w.b.Int(int64(op.Replication))
+	w.b.Count(len(op.Assignment))
 	for _, replicas := range op.Assignment {
 		w.nodes(replicas)
 	}
-	w.overrides(op.Overrides)
-	w.string(op.Creator)
-	w.int(int64(op.At))
+	w.b.Texts(op.Overrides)
+	w.b.Text(op.Creator)
+	w.b.Int(int64(op.At))
 }
 
 func decodeCreateTopic(r *reader) CreateTopic {
-	op := CreateTopic{ID: r.id(), Name: topic.Name(r.string()), Partitions: r.whole(), Replication: r.whole()}
-	if n := r.count(); n > 0 {
+	op := CreateTopic{ID: r.ID(), Name: topic.Name(r.Text()), Partitions: r.Whole(), Replication: r.Whole()}
+	if n := r.Count(1); n > 0 {
 		op.Assignment = make([][]topic.NodeID, n)
 		for i := range op.Assignment {
 			op.Assignment[i] = r.nodes()
 		}
 	}
-	op.Overrides = r.overrides()
-	op.Creator = r.string()
+	op.Overrides = r.Texts()
+	op.Creator = r.Text()
 	op.At = r.millis()
 	return op
 }
 
 func (op AlterTopic) encode(w *writer) {
-	w.id(op.ID)
-	w.count(len(op.Settings))
+	w.b.ID(op.ID)
+	w.b.Count(len(op.Settings))
 	for _, name := range slices.Sorted(maps.Keys(op.Settings)) {
-		w.string(name)
+		w.b.Text(name)
 		if value := op.Settings[name]; value != nil {
-			w.byte(1)
-			w.string(*value)
+			w.b.Byte(1)
+			w.b.Text(*value)
 		} else {
-			w.byte(0)
+			w.b.Byte(0)
 		}
 	}
-	w.int(int64(op.Partitions))
-	w.int(int64(op.At))
+	w.b.Int(int64(op.Partitions))
+	w.b.Int(int64(op.At))
 }
 
 func decodeAlterTopic(r *reader) AlterTopic {
-	op := AlterTopic{ID: r.id()}
-	if n := r.count(); n > 0 {
+	op := AlterTopic{ID: r.ID()}
+	if n := r.Count(1); n > 0 {
 		op.Settings = make(map[string]*string, n)
 		last := ""
 		for i := range n {
-			name := r.string()
+			name := r.Text()
 			if i > 0 && name <= last {
-				r.fail(errOrder)
+				r.Fail(wire.ErrOrder)
 				break
 			}
 			last = name
-			switch given := r.byte(); given {
+			switch given := r.Byte(); given {
 			case 0:
 				op.Settings[name] = nil
 			case 1:
-				value := r.string()
+				value := r.Text()
 				op.Settings[name] = &value
 			default:
-				r.fail(errForm)
+				r.Fail(wire.ErrForm)
 			}
 		}
 	}
-	op.Partitions = r.whole()
+	op.Partitions = r.Whole()
 	op.At = r.millis()
 	return op
 }
 
-func (op DeleteTopic) encode(w *writer) { w.id(op.ID) }
+func (op DeleteTopic) encode(w *writer) { w.b.ID(op.ID) }
 
 func (op ChangePartition) encode(w *writer) {
-	w.id(op.Partition.ID)
-	w.int(int64(op.Partition.Partition))
-	w.int(int64(op.Epoch))
-	w.int(int64(op.Changes))
+	w.b.ID(op.Partition.ID)
+	w.b.Int(int64(op.Partition.Partition))
+	w.b.Int(int64(op.Epoch))
+	w.b.Int(int64(op.Changes))
 	w.node(op.By)
-	w.int(int64(op.Incarnation))
+	w.b.Int(int64(op.Incarnation))
 	w.node(op.Leader)
 	w.nodes(op.InSync)
 }
 
 func decodeChangePartition(r *reader) ChangePartition {
 	return ChangePartition{
-		Partition:   topic.Ref{ID: r.id(), Partition: topic.Partition(r.int32())},
-		Epoch:       topic.Epoch(r.int32()),
-		Changes:     topic.PartitionEpoch(r.int32()),
+		Partition:   topic.Ref{ID: r.ID(), Partition: topic.Partition(r.Int32())},
+		Epoch:       topic.Epoch(r.Int32()),
+		Changes:     topic.PartitionEpoch(r.Int32()),
 		By:          r.node(),
-		Incarnation: topic.Incarnation(r.int()),
+		Incarnation: topic.Incarnation(r.Int()),
 		Leader:      r.node(),
 		InSync:      r.nodes(),
 	}
 }
 
 func (op PutEntry) encode(w *writer) {
-	w.string(op.Kind)
-	w.string(op.Name)
-	w.uint(op.Expect)
-	w.bytes(op.Value)
+	w.b.Text(op.Kind)
+	w.b.Text(op.Name)
+	w.b.Uint(op.Expect)
+	w.b.Bytes(op.Value)
 }
 
 func (op DeleteEntry) encode(w *writer) {
-	w.string(op.Kind)
-	w.string(op.Name)
-	w.uint(op.Expect)
+	w.b.Text(op.Kind)
+	w.b.Text(op.Name)
+	w.b.Uint(op.Expect)
 }
 
 func (op RaiseEpoch) encode(w *writer) {
-	w.id(op.Partition.ID)
-	w.int(int64(op.Partition.Partition))
+	w.b.ID(op.Partition.ID)
+	w.b.Int(int64(op.Partition.Partition))
 	w.node(op.By)
-	w.int(int64(op.Incarnation))
-	w.int(int64(op.Above))
+	w.b.Int(int64(op.Incarnation))
+	w.b.Int(int64(op.Above))
 }
 
 func decodeRaiseEpoch(r *reader) RaiseEpoch {
 	return RaiseEpoch{
-		Partition:   topic.Ref{ID: r.id(), Partition: topic.Partition(r.int32())},
+		Partition:   topic.Ref{ID: r.ID(), Partition: topic.Partition(r.Int32())},
 		By:          r.node(),
-		Incarnation: topic.Incarnation(r.int()),
-		Above:       topic.Epoch(r.int32()),
+		Incarnation: topic.Incarnation(r.Int()),
+		Above:       topic.Epoch(r.Int32()),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/internal/wire"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -25,34 +26,34 @@ func (s *State) Snapshot() *Snapshot { return &Snapshot{image: s.Image(), recent
 func (s *Snapshot) Encode() []byte {
 	m := s.image
 	w := writer{b: make([]byte, 0, 256+160*m.topics.count+32*m.partitions+64*len(s.recent))}
-	w.raw([]byte(snapshotMagic))
-	w.byte(snapshotFormat)
-	w.uint(m.index)
-	w.uint(m.version)
-	w.string(m.clusterID)
-	w.count(m.nodes.count)
+	w.b.Raw([]byte(snapshotMagic))
+	w.b.Byte(snapshotFormat)
+	w.b.Uint(m.index)
+	w.b.Uint(m.version)
+	w.b.Text(m.clusterID)
+	w.b.Count(m.nodes.count)
 	for _, n := range m.nodes.all() {
 		w.node(n.ID)
-		w.int(int64(n.Incarnation))
-		w.int(int64(n.RegisteredAt))
+		w.b.Int(int64(n.Incarnation))
+		w.b.Int(int64(n.RegisteredAt))
 	}
-	w.count(m.topics.count)
+	w.b.Count(m.topics.count)
 	for _, t := range m.topics.all() {
 		t.encode(&w)
 	}
-	w.count(m.deletions.count)
+	w.b.Count(m.deletions.count)
 	for version, id := range m.deletions.all() {
-		w.uint(version)
-		w.id(id)
+		w.b.Uint(version)
+		w.b.ID(id)
 	}
-	w.count(m.entries.count)
+	w.b.Count(m.entries.count)
 	for _, e := range m.entries.all() {
-		w.string(e.Kind)
-		w.string(e.Name)
-		w.uint(e.Version)
-		w.bytes(e.Value)
+		w.b.Text(e.Kind)
+		w.b.Text(e.Name)
+		w.b.Uint(e.Version)
+		w.b.Bytes(e.Value)
 	}
-	w.count(len(s.recent))
+	w.b.Count(len(s.recent))
 	for _, kept := range s.recent {
 		kept.encode(&w)
 	}
@@ -61,42 +62,42 @@ func (s *Snapshot) Encode() []byte {
 }
 
 func (t *Topic) encode(w *writer) {
-	w.string(string(t.Name))
-	w.id(t.ID)
-	w.int(int64(t.Replication))
-	w.overrides(t.Overrides)
-	w.int(int64(t.CreatedAt))
-	w.string(t.Creator)
-	w.uint(t.Version)
-	w.count(len(t.Growth))
+	w.b.Text(string(t.Name))
+	w.b.ID(t.ID)
+	w.b.Int(int64(t.Replication))
+	w.b.Texts(t.Overrides)
+	w.b.Int(int64(t.CreatedAt))
+	w.b.Text(t.Creator)
+	w.b.Uint(t.Version)
+	w.b.Count(len(t.Growth))
 	for _, g := range t.Growth {
-		w.int(int64(g.Partitions))
-		w.int(int64(g.Since))
+		w.b.Int(int64(g.Partitions))
+		w.b.Int(int64(g.Since))
 	}
-	w.count(len(t.Partitions))
+	w.b.Count(len(t.Partitions))
 	for _, p := range t.Partitions {
 		w.node(p.Leader)
-		w.int(int64(p.Epoch))
-		w.int(int64(p.Changes))
+		w.b.Int(int64(p.Epoch))
+		w.b.Int(int64(p.Changes))
 		w.nodes(p.Replicas)
 		w.nodes(p.InSync)
 	}
 }
 
 func (r remembered) encode(w *writer) {
-	w.id(r.id)
-	w.uint(r.version)
-	w.string(r.op)
-	w.string(r.code)
-	w.string(r.where)
-	w.string(r.sentence)
-	w.id(r.topic)
+	w.b.ID(r.id)
+	w.b.Uint(r.version)
+	w.b.Text(r.op)
+	w.b.Text(r.code)
+	w.b.Text(r.where)
+	w.b.Text(r.sentence)
+	w.b.ID(r.topic)
 	if r.deletes {
-		w.byte(1)
+		w.b.Byte(1)
 	} else {
-		w.byte(0)
+		w.b.Byte(0)
 	}
-	w.int(int64(r.incarnation))
+	w.b.Int(int64(r.incarnation))
 }
 
 // DecodeSnapshot reads what [Snapshot.Encode] wrote. An error is a fault of kind Corrupt.
@@ -113,18 +114,18 @@ func decodeSnapshot(b []byte) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{b: body}
-	if magic := r.raw(len(snapshotMagic)); r.err == nil && string(magic) != snapshotMagic {
+	r := &reader{wire.NewReader(body)}
+	if magic := r.Raw(len(snapshotMagic)); r.Err() == nil && string(magic) != snapshotMagic {
 		return nil, fmt.Errorf("it begins with %q instead of %q", magic, snapshotMagic)
 	}
-	if format := r.byte(); r.err == nil && format != snapshotFormat {
+	if format := r.Byte(); r.Err() == nil && format != snapshotFormat {
 		return nil, newer("it", int(format), snapshotFormat)
 	}
 	s := NewState()
 	m := &s.image
-	m.index = r.uint()
-	m.version = r.uint()
-	m.clusterID = r.string()
+	m.index = r.Uint()
+	m.version = r.Uint()
+	m.clusterID = r.Text()
 	decodeNodes(r, m)
 	if err := decodeTopics(r, m); err != nil {
 		return nil, err
@@ -132,13 +133,13 @@ func decodeSnapshot(b []byte) (*State, error) {
 	decodeDeleted(r, m)
 	decodeEntries(r, m)
 	decodeRecent(r, s)
-	return s, r.end()
+	return s, r.End()
 }
 
 func decodeNodes(r *reader, m *Image) {
 	rows := builder(m.nodes)
-	for range r.count() {
-		n := Node{ID: r.node(), Incarnation: topic.Incarnation(r.int()), RegisteredAt: r.millis()}
+	for range r.Count(1) {
+		n := Node{ID: r.node(), Incarnation: topic.Incarnation(r.Int()), RegisteredAt: r.millis()}
 		rows.add(r, n.ID, n)
 	}
 	m.nodes = rows.table
@@ -147,7 +148,7 @@ func decodeNodes(r *reader, m *Image) {
 func decodeTopics(r *reader, m *Image) error {
 	rows := builder(m.topics)
 	held := map[topic.NodeID]int{}
-	for range r.count() {
+	for range r.Count(1) {
 		t, err := decodeTopic(r)
 		if err != nil {
 			return err
@@ -171,25 +172,25 @@ func decodeTopics(r *reader, m *Image) error {
 }
 
 func decodeTopic(r *reader) (*Topic, error) {
-	d := &topic.Description{Name: topic.Name(r.string()), ID: r.id(), Replication: r.whole(), Overrides: r.overrides(), CreatedAt: r.millis()}
-	t := &Topic{Description: d, Creator: r.string(), Version: r.uint()}
-	for range r.count() {
-		t.Growth = append(t.Growth, Growth{Partitions: r.whole(), Since: r.millis()})
+	d := &topic.Description{Name: topic.Name(r.Text()), ID: r.ID(), Replication: r.Whole(), Overrides: r.Texts(), CreatedAt: r.millis()}
+	t := &Topic{Description: d, Creator: r.Text(), Version: r.Uint()}
+	for range r.Count(1) {
+		t.Growth = append(t.Growth, Growth{Partitions: r.Whole(), Since: r.millis()})
 	}
-	n := r.count()
+	n := r.Count(1)
 	d.Partitions = make([]topic.PartitionDescription, n)
 	for i := range d.Partitions {
 		d.Partitions[i] = topic.PartitionDescription{
 			Partition: topic.Partition(i),
 			Leader:    r.node(),
-			Epoch:     topic.Epoch(r.int32()),
-			Changes:   topic.PartitionEpoch(r.int32()),
+			Epoch:     topic.Epoch(r.Int32()),
+			Changes:   topic.PartitionEpoch(r.Int32()),
 			Replicas:  r.nodes(),
 			InSync:    r.nodes(),
 		}
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err() != nil {
+		return nil, r.Err()
 	}
 	if len(t.Growth) == 0 || n == 0 {
 		return nil, fmt.Errorf("topic %q has no partitions", d.Name)
@@ -203,21 +204,21 @@ func decodeTopic(r *reader) (*Topic, error) {
 
 func decodeDeleted(r *reader, m *Image) {
 	rows := builder(m.deletions)
-	for range r.count() {
-		version, id := r.uint(), topic.ID(r.id())
+	for range r.Count(1) {
+		version, id := r.Uint(), topic.ID(r.ID())
 		rows.add(r, version, id)
 		m.deleted = m.deleted.with(id, version)
 	}
 	m.deletions = rows.table
-	if r.err == nil && m.deleted.count != m.deletions.count {
-		r.fail(errOrder)
+	if r.Err() == nil && m.deleted.count != m.deletions.count {
+		r.Fail(wire.ErrOrder)
 	}
 }
 
 func decodeEntries(r *reader, m *Image) {
 	rows := builder(m.entries)
-	for range r.count() {
-		e := &Entry{Kind: r.string(), Name: r.string(), Version: r.uint(), Value: r.bytes()}
+	for range r.Count(1) {
+		e := &Entry{Kind: r.Text(), Name: r.Text(), Version: r.Uint(), Value: r.Bytes()}
 		rows.add(r, entryKey{e.Kind, e.Name}, e)
 		m.entryBytes += e.size()
 	}
@@ -225,21 +226,21 @@ func decodeEntries(r *reader, m *Image) {
 }
 
 func decodeRecent(r *reader, s *State) {
-	n := r.count()
+	n := r.Count(1)
 	if n > MaxCommandsRemembered {
-		r.fail(errForm)
+		r.Fail(wire.ErrForm)
 		return
 	}
 	for range n {
 		kept := remembered{
-			id: r.id(), version: r.uint(), op: r.string(), code: r.string(), where: r.string(), sentence: r.string(), topic: r.id(),
+			id: r.ID(), version: r.Uint(), op: r.Text(), code: r.Text(), where: r.Text(), sentence: r.Text(), topic: r.ID(),
 		}
-		deletes := r.byte()
-		kept.deletes, kept.incarnation = deletes == 1, topic.Incarnation(r.int())
+		deletes := r.Byte()
+		kept.deletes, kept.incarnation = deletes == 1, topic.Incarnation(r.Int())
 		if _, twice := s.recent.find(kept.id); twice || deletes > 1 || kept.id == (CommandID{}) {
-			r.fail(errForm)
+			r.Fail(wire.ErrForm)
 		}
-		if r.err != nil {
+		if r.Err() != nil {
 			return
 		}
 		s.recent.add(kept)

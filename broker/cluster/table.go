@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 	"sort"
+
+	"github.com/weirlog/weir/internal/wire"
 )
 
 // chunkMost is the most rows of a chunk: a change copies one chunk and the list of chunks.
@@ -110,14 +112,14 @@ func builder[K comparable, V any](empty table[K, V]) *rows[K, V] { return &rows[
 
 // add appends a row. One that is not above the last is a mistake in what r reads.
 func (b *rows[K, V]) add(r *reader, key K, value V) {
-	if r.err != nil {
+	if r.Err() != nil {
 		return
 	}
 	t := &b.table
 	if t.count > 0 {
 		last := t.chunks[len(t.chunks)-1]
 		if t.compare(last.keys[len(last.keys)-1], key) >= 0 {
-			r.fail(errOrder)
+			r.Fail(wire.ErrOrder)
 			return
 		}
 	}

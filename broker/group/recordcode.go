@@ -2,10 +2,10 @@ package group
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
+	"github.com/weirlog/weir/internal/wire"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -44,7 +44,7 @@ type value interface {
 // another's key is noticed as well.
 func seal(key []byte, v value) Record {
 	w := writer{b: make([]byte, 0, 64)}
-	w.byte(valueVersion)
+	w.b.Byte(valueVersion)
 	v.append(&w)
 	w.checksum(key)
 	return Record{Key: key, Value: w.b}
@@ -52,16 +52,16 @@ func seal(key []byte, v value) Record {
 
 // open reads the value of a record into v.
 func open(rec Record, v value) error {
-	body, err := checked(rec.Key, rec.Value)
+	body, err := wire.Checked(rec.Key, rec.Value)
 	if err != nil {
 		return corrupt("value", rec.Key, err)
 	}
-	r := reader{b: body}
-	if version := r.byte(); r.err == nil && version != valueVersion {
+	r := reader{wire.NewReader(body)}
+	if version := r.Byte(); r.Err() == nil && version != valueVersion {
 		return corrupt("value", rec.Key, newer("it", version, valueVersion))
 	}
 	v.read(&r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return corrupt("value", rec.Key, err)
 	}
 	return nil
@@ -69,31 +69,31 @@ func open(rec Record, v value) error {
 
 func (k recordKey) encode() []byte {
 	w := writer{b: make([]byte, 0, len(k.Group)+len(k.Member)+24)}
-	w.byte(keyVersion)
-	w.byte(byte(k.Kind))
-	w.string(string(k.Group))
+	w.b.Byte(keyVersion)
+	w.b.Byte(byte(k.Kind))
+	w.b.Text(string(k.Group))
 	switch k.Kind {
 	case memberKind:
-		w.string(string(k.Member))
+		w.b.Text(string(k.Member))
 	case topicKind:
-		w.id(k.Topic)
+		w.b.ID(k.Topic)
 	case offsetKind:
-		w.id(k.Topic)
-		w.uint(uint64(k.Partition))
+		w.b.ID(k.Topic)
+		w.b.Uint(uint64(k.Partition))
 	case groupKind:
 	}
 	return w.b
 }
 
 func readKey(b []byte) (recordKey, error) {
-	r := reader{b: b}
-	if version := r.byte(); r.err == nil && version != keyVersion {
+	r := reader{wire.NewReader(b)}
+	if version := r.Byte(); r.Err() == nil && version != keyVersion {
 		return recordKey{}, newer("it", version, keyVersion)
 	}
-	k := recordKey{Kind: recordKind(r.byte())}
-	name := r.view()
-	if r.err != nil {
-		return recordKey{}, r.err
+	k := recordKey{Kind: recordKind(r.Byte())}
+	name := r.View()
+	if r.Err() != nil {
+		return recordKey{}, r.Err()
 	}
 	var err error
 	if k.Group, err = topic.ParseGroupName(string(name)); err != nil {
@@ -102,22 +102,22 @@ func readKey(b []byte) (recordKey, error) {
 	switch k.Kind {
 	case groupKind:
 	case memberKind:
-		member := r.view()
-		if r.err != nil {
-			return recordKey{}, r.err
+		member := r.View()
+		if r.Err() != nil {
+			return recordKey{}, r.Err()
 		}
 		if k.Member, err = topic.ParseMemberName(string(member)); err != nil {
 			return recordKey{}, err
 		}
 	case topicKind:
-		k.Topic = r.id()
+		k.Topic = r.ID()
 	case offsetKind:
-		k.Topic = r.id()
-		k.Partition = topic.Partition(r.number(math.MaxInt32))
+		k.Topic = r.ID()
+		k.Partition = topic.Partition(r.Number(math.MaxInt32))
 	default:
 		return recordKey{}, fmt.Errorf("it is of kind %q, which this program does not know; %w", byte(k.Kind), ErrNewer)
 	}
-	return k, r.end()
+	return k, r.End()
 }
 
 func (v *groupRecord) append(w *writer) {
@@ -126,19 +126,15 @@ func (v *groupRecord) append(w *writer) {
 	if v.Deleted {
 		flags |= deletedBit
 	}
-	w.byte(flags)
-	w.uint(uint64(len(v.Overrides)))
-	for _, name := range slices.Sorted(maps.Keys(v.Overrides)) {
-		w.string(name)
-		w.string(v.Overrides[name])
-	}
+	w.b.Byte(flags)
+	w.b.Texts(v.Overrides)
 	switch v.Start.Kind {
 	case topic.AtEarliest:
-		w.byte(earliestStart)
+		w.b.Byte(earliestStart)
 	case topic.AtLatest:
-		w.byte(latestStart)
+		w.b.Byte(latestStart)
 	case topic.AtTime:
-		w.byte(timeStart)
+		w.b.Byte(timeStart)
 		w.millis(v.Start.Time)
 	}
 	w.millis(v.CreatedAt)
@@ -147,20 +143,9 @@ func (v *groupRecord) append(w *writer) {
 
 func (v *groupRecord) read(r *reader) {
 	v.Epoch = r.epoch()
-	v.Deleted = r.choice(deletedBit) == deletedBit
-	if n := r.count(2); n > 0 {
-		v.Overrides = make(map[string]string, n)
-		last := ""
-		for i := range n {
-			name := r.string()
-			if i > 0 && name <= last {
-				r.fail(errOrder)
-				return
-			}
-			v.Overrides[name], last = r.string(), name
-		}
-	}
-	switch r.choice(timeStart) {
+	v.Deleted = r.Choice(deletedBit) == deletedBit
+	v.Overrides = r.Texts()
+	switch r.Choice(timeStart) {
 	case earliestStart:
 		v.Start.Kind = topic.AtEarliest
 	case latestStart:
@@ -179,12 +164,12 @@ func (v *memberRecord) append(w *writer) {
 	w.epoch(v.Also)
 	switch v.Kind {
 	case topic.PollingMember:
-		w.byte(pollingKind)
+		w.b.Byte(pollingKind)
 	case topic.ConnectedMember:
-		w.byte(connectedKind)
+		w.b.Byte(connectedKind)
 	}
-	w.string(v.Principal)
-	w.int(int64(v.Node))
+	w.b.Text(v.Principal)
+	w.b.Int(int64(v.Node))
 	w.millis(v.JoinedAt)
 	appendSubscription(w, &v.Subscription)
 	appendAssignment(w, v.Assignment)
@@ -194,14 +179,14 @@ func (v *memberRecord) read(r *reader) {
 	v.Epoch = r.epoch()
 	v.Since = r.epoch()
 	v.Also = r.epoch()
-	switch r.choice(connectedKind) {
+	switch r.Choice(connectedKind) {
 	case pollingKind:
 		v.Kind = topic.PollingMember
 	case connectedKind:
 		v.Kind = topic.ConnectedMember
 	}
-	v.Principal = r.string()
-	v.Node = topic.NodeID(r.int32())
+	v.Principal = r.Text()
+	v.Node = topic.NodeID(r.Int32())
 	v.JoinedAt = r.millis()
 	readSubscription(r, &v.Subscription)
 	v.Assignment = readAssignment(r)
@@ -210,40 +195,40 @@ func (v *memberRecord) read(r *reader) {
 func appendSubscription(w *writer, s *topic.Subscription) {
 	switch {
 	case s.IsZero():
-		w.byte(nothingForm)
+		w.b.Byte(nothingForm)
 	case s.Pattern != "":
-		w.byte(patternForm)
-		w.string(s.Pattern)
+		w.b.Byte(patternForm)
+		w.b.Text(s.Pattern)
 	case s.Prefix != "":
-		w.byte(prefixForm)
-		w.string(s.Prefix)
+		w.b.Byte(prefixForm)
+		w.b.Text(s.Prefix)
 	default:
-		w.byte(topicsForm)
-		w.uint(uint64(len(s.Topics)))
+		w.b.Byte(topicsForm)
+		w.b.Count(len(s.Topics))
 		for _, name := range s.Topics {
-			w.string(string(name))
+			w.b.Text(string(name))
 		}
 	}
 }
 
 func readSubscription(r *reader, s *topic.Subscription) {
-	switch r.choice(patternForm) {
+	switch r.Choice(patternForm) {
 	case nothingForm:
 	case patternForm:
 		s.Pattern = r.filled()
 	case prefixForm:
 		s.Prefix = r.filled()
 	case topicsForm:
-		n := r.count(2)
+		n := r.Count(2)
 		if n == 0 {
-			r.fail(errForm)
+			r.Fail(wire.ErrForm)
 			return
 		}
 		s.Topics = make([]topic.Name, 0, n)
 		for range n {
 			name := r.topicName()
 			if len(s.Topics) > 0 && name <= s.Topics[len(s.Topics)-1] {
-				r.fail(errOrder)
+				r.Fail(wire.ErrOrder)
 				return
 			}
 			s.Topics = append(s.Topics, name)
@@ -259,24 +244,24 @@ func appendAssignment(w *writer, held []heldPartition) {
 			topics++
 		}
 	}
-	w.uint(uint64(topics))
+	w.b.Uint(uint64(topics))
 	for len(held) > 0 {
 		id := held[0].Ref.ID
 		n := 1
 		for n < len(held) && held[n].Ref.ID == id {
 			n++
 		}
-		w.id(id)
-		w.uint(uint64(n))
+		w.b.ID(id)
+		w.b.Uint(uint64(n))
 		after := topic.Partition(0) // the least that the next number can be
 		for _, p := range held[:n] {
-			w.uint(uint64(p.Ref.Partition - after))
+			w.b.Uint(uint64(p.Ref.Partition - after))
 			after = p.Ref.Partition + 1
 			if p.Leaving == topic.NoGroupEpoch {
-				w.uint(uint64(p.Assigned) << 1)
+				w.b.Uint(uint64(p.Assigned) << 1)
 				continue
 			}
-			w.uint(uint64(p.Assigned)<<1 | leavingBit)
+			w.b.Uint(uint64(p.Assigned)<<1 | leavingBit)
 			w.epoch(p.Leaving)
 		}
 		held = held[n:]
@@ -286,22 +271,22 @@ func appendAssignment(w *writer, held []heldPartition) {
 func readAssignment(r *reader) []heldPartition {
 	var held []heldPartition
 	var last topic.ID
-	for i := range r.count(len(topic.ID{}) + 3) {
-		id := r.id()
+	for i := range r.Count(len(topic.ID{}) + 3) {
+		id := r.ID()
 		if i > 0 && compareRef(topic.Ref{ID: id}, topic.Ref{ID: last}) <= 0 {
-			r.fail(errOrder)
+			r.Fail(wire.ErrOrder)
 		}
 		last = id
-		n := r.count(2)
+		n := r.Count(2)
 		if n == 0 {
-			r.fail(errForm)
+			r.Fail(wire.ErrForm)
 			return nil
 		}
 		held = slices.Grow(held, n)
 		after := uint64(0)
 		for range n {
-			number := r.number(math.MaxInt32) + after
-			assigned := r.uint()
+			number := r.Number(math.MaxInt32) + after
+			assigned := r.Uint()
 			p := heldPartition{
 				Ref:      topic.Ref{ID: id, Partition: topic.Partition(number)},
 				Assigned: topic.GroupEpoch(assigned >> 1),
@@ -309,13 +294,13 @@ func readAssignment(r *reader) []heldPartition {
 			if assigned&leavingBit != 0 {
 				p.Leaving = r.epoch()
 				if p.Leaving == topic.NoGroupEpoch {
-					r.fail(errForm)
+					r.Fail(wire.ErrForm)
 				}
 			}
 			if number > math.MaxInt32 {
-				r.fail(errForm)
+				r.Fail(wire.ErrForm)
 			}
-			if r.err != nil {
+			if r.Err() != nil {
 				return nil
 			}
 			held = append(held, p)
@@ -326,27 +311,27 @@ func readAssignment(r *reader) []heldPartition {
 }
 
 func (v *topicRecord) append(w *writer) {
-	w.string(string(v.Name))
-	w.uint(uint64(v.Partitions))
+	w.b.Text(string(v.Name))
+	w.b.Uint(uint64(v.Partitions))
 }
 
 func (v *topicRecord) read(r *reader) {
 	v.Name = r.topicName()
-	v.Partitions = int32(r.number(math.MaxInt32))
+	v.Partitions = int32(r.Number(math.MaxInt32))
 }
 
 func (v *offsetRecord) append(w *writer) {
-	w.uint(uint64(v.Next))
-	w.uint(uint64(int64(v.LastEpoch) + 1))
+	w.b.Uint(uint64(v.Next))
+	w.b.Uint(uint64(int64(v.LastEpoch) + 1))
 	w.epoch(v.Assigned)
 	w.millis(v.At)
-	w.string(v.Metadata)
+	w.b.Text(v.Metadata)
 }
 
 func (v *offsetRecord) read(r *reader) {
-	v.Next = topic.Offset(r.number(math.MaxInt64))
-	v.LastEpoch = topic.Epoch(int64(r.number(math.MaxInt32+1)) - 1)
+	v.Next = topic.Offset(r.Number(math.MaxInt64))
+	v.LastEpoch = topic.Epoch(int64(r.Number(math.MaxInt32+1)) - 1)
 	v.Assigned = r.epoch()
 	v.At = r.millis()
-	v.Metadata = r.string()
+	v.Metadata = r.Text()
 }

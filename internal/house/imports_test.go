@@ -18,6 +18,7 @@ var rooms = map[string][]string{
 	"internal/fault":    {},
 	"internal/house":    {},
 	"internal/run":      {},
+	"internal/wire":     {},
 	"web":               {},
 
 	"topic":       {"internal/fault"},
@@ -28,8 +29,8 @@ var rooms = map[string][]string{
 
 	// The rules, apart from all I/O.
 	"broker/replica": {"internal/fault", "topic"},
-	"broker/cluster": {"internal/fault", "topic"},
-	"broker/group":   {"internal/fault", "topic"},
+	"broker/cluster": {"internal/fault", "internal/wire", "topic"},
+	"broker/group":   {"internal/fault", "internal/wire", "topic"},
 
 	"broker/group/view":     {"internal/boltfile", "internal/fault", "topic"},
 	"broker/cluster/quorum": {"internal/boltfile", "internal/fault", "internal/run", "topic", "broker/cluster"},

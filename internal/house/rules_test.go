@@ -38,6 +38,7 @@ func TestPureRoomsStartNoGoroutine(t *testing.T) {
 	pure := []string{
 		"topic", "topic/batch", "storage", "storage/vfs", "broker/replica", "broker/cluster", "broker/group", "broker/group/view",
 		"gateway/problem", "gateway/recordjson", "web", "internal/boltfile", "internal/fault",
+		"internal/wire",
 	}
 	for _, f := range all {
 		if f.test || !slices.Contains(pure, f.pkg) {
