@@ -23,6 +23,7 @@ type groupClient struct {
 	topics            []string
 	epoch             int64
 	cursor            string // of the last answer
+	unknown           int    // polls whose outcome was unknown, and that were made again
 }
 
 func (m *groupClient) path(rest string) string {
@@ -70,15 +71,18 @@ func (m *groupClient) acking(more map[string]any) map[string]any {
 	return with
 }
 
-// tryPoll waits, for a while, for a coordinator that loads.
+// tryPoll waits, for a while, for a coordinator that loads and for a disk that does not answer.
 func (m *groupClient) tryPoll(ctx context.Context, more map[string]any) (groupAnswer, error) {
-	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
 		var got groupAnswer
 		a, err := ask(ctx, http.MethodPost, m.base+m.path("/poll"), m.body(more), "Content-Type", "application/json")
 		switch {
 		case err != nil:
 			return got, err
 		case a.status == http.StatusServiceUnavailable && time.Now().Before(deadline):
+			continue
+		case a.status == http.StatusGatewayTimeout && time.Now().Before(deadline):
+			m.unknown++ // the disk has not answered for 10 s, and repeating a poll loses nothing
 			continue
 		case a.status != http.StatusOK:
 			return got, fmt.Errorf("poll: status %d: %s", a.status, a.body)
