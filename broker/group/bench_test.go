@@ -50,7 +50,7 @@ func BenchmarkPoll(b *testing.B) {
 			b.Run("commit", func(b *testing.B) {
 				held := g.members[memberName(0)].held[0]
 				q := *p
-				q.Ack = []topic.GroupCommit{{Ref: held.ref(), LastEpoch: 1, Assigned: held.assigned}}
+				q.Ack = []topic.GroupCommit{{Ref: held.ref(), Next: max(held.committed, 0), LastEpoch: 1, Assigned: held.assigned}}
 				b.ReportAllocs()
 				for b.Loop() {
 					q.Ack[0].Next++
