@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirlog/weir/internal/fault"
+	"github.com/weirlog/weir/internal/wire"
 	"github.com/weirlog/weir/topic"
 )
 
@@ -203,13 +204,13 @@ func TestDamagedRecordsAreAnError(t *testing.T) {
 				t.Errorf("%s cut at %d: %v", s.name, i, err)
 			}
 			// The same with a checksum that fits: the fields tell it.
-			if body := value[:len(value)-sumBytes]; i < len(body) {
+			if body := value[:len(value)-wire.ChecksumBytes]; i < len(body) {
 				if err := read(key, resum(key, body[:i])); !fault.Is(err, fault.Corrupt) {
 					t.Errorf("%s cut at %d with a new checksum: %v", s.name, i, err)
 				}
 			}
 		}
-		if err := read(key, resum(key, append(value[:len(value)-sumBytes:len(value)-sumBytes], 0))); !fault.Is(err, fault.Corrupt) {
+		if err := read(key, resum(key, append(value[:len(value)-wire.ChecksumBytes:len(value)-wire.ChecksumBytes], 0))); !fault.Is(err, fault.Corrupt) {
 			t.Errorf("%s with a byte more: %v", s.name, err)
 		}
 	}
@@ -296,7 +297,7 @@ func TestNewerRecordsSaySo(t *testing.T) {
 		if s.value == nil {
 			continue
 		}
-		body := bytes.Clone(s.record.Value[:len(s.record.Value)-sumBytes])
+		body := bytes.Clone(s.record.Value[:len(s.record.Value)-wire.ChecksumBytes])
 		body[0]++
 		if _, err := decode(s.key.Kind, Record{Key: s.record.Key, Value: resum(s.record.Key, body)}); !fault.Is(err, fault.Corrupt) || !errors.Is(err, ErrNewer) {
 			t.Errorf("%s of a later version: %v", s.name, err)
@@ -326,7 +327,7 @@ func TestALargeAssignmentIsSmall(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	for _, s := range samples() {
 		if s.value != nil {
-			f.Add(s.record.Key, s.record.Value[:len(s.record.Value)-sumBytes])
+			f.Add(s.record.Key, s.record.Value[:len(s.record.Value)-wire.ChecksumBytes])
 		}
 	}
 	f.Fuzz(func(t *testing.T, key, body []byte) {

@@ -9,9 +9,6 @@ import (
 	"github.com/weirlog/weir/topic"
 )
 
-// sumBytes is how many bytes of a value, at its end, are the checksum.
-const sumBytes = wire.ChecksumBytes
-
 // writer appends values in the format of docs/group-records.md. One value has one form.
 type writer struct{ b wire.Writer }
 
