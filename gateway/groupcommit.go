@@ -44,7 +44,7 @@ func (g groups) CommitOffsets(c *fiber.Ctx, group api.GroupPath, member api.Memb
 	b := append(make([]byte, 0, 128+64*len(done)), `{"member":`...)
 	b = recordjson.AppendString(b, string(m))
 	b = append(b, `,"epoch":`...)
-	b = strconv.AppendInt(b, int64(turn.Epoch), 10)
+	b = strconv.AppendInt(b, int64(ask.Epoch), 10) // as in the answer to a heartbeat
 	b = append(b, `,"committed":`...)
 	b = g.s.appendCommitted(b, done, turn.Assignment)
 	b = append(b, `,"not_committed":`...)

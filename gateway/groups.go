@@ -259,7 +259,9 @@ func (g groups) Heartbeat(c *fiber.Ctx, group api.GroupPath, member api.MemberPa
 	if err != nil {
 		return err
 	}
-	return answerJSON(c, http.StatusOK, api.GroupAlive{Member: string(m), Epoch: int64(turn.Epoch), AssignmentChanged: turn.AssignmentChanged})
+	// The epoch is the caller's, not the newest: one who polls with an epoch has seen what it took away, and
+	// this answer does not show it.
+	return answerJSON(c, http.StatusOK, api.GroupAlive{Member: string(m), Epoch: int64(epoch), AssignmentChanged: turn.AssignmentChanged})
 }
 
 // epoch reads an epoch that may be missing.

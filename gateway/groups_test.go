@@ -129,7 +129,13 @@ func TestHeartbeatAndLeaving(t *testing.T) {
 	w.send("POST", worker+"/heartbeat", "x").want(t, 415)
 	w.json("/v1/groups/billing/members/nobody/heartbeat", `{"epoch":1}`).want(t, 404)
 	w.json("/v1/groups/billing/members/x/poll", `{"topics":["orders"],"wait_ms":0}`).want(t, 200)
-	beat(fmt.Sprintf(`{"epoch":%d}`, first.Epoch)).want(t, 200, `"assignment_changed":true`)
+	// What was taken away stays the member's until it has seen that: no answer but a poll's has the new epoch.
+	named := fmt.Sprintf(`"epoch":%d`, first.Epoch)
+	beat(`{`+named+`}`).want(t, 200, named, `"assignment_changed":true`)
+	w.json(worker+"/commit", fmt.Sprintf(`{"ack":%q}`, first.Cursor)).want(t, 200, named)
+	if seen := w.poll(`{%s,"wait_ms":0}`, named); !seen.Changed || seen.Epoch <= first.Epoch {
+		t.Errorf("the poll behind a heartbeat does not show what has changed: %+v", seen)
+	}
 	taken := w.poll(`{"topics":["orders"],"wait_ms":0}`) // take-over
 	beat(fmt.Sprintf(`{"epoch":%d}`, first.Epoch)).want(t, 409, "fenced_member")
 

@@ -258,8 +258,10 @@ type Group struct {
 
 // GroupAlive defines model for GroupAlive.
 type GroupAlive struct {
-	AssignmentChanged bool  `json:"assignment_changed"`
-	Epoch             int64 `json:"epoch"`
+	AssignmentChanged bool `json:"assignment_changed"`
+
+	// Epoch The one that was named: what a later one has taken away only a poll shows.
+	Epoch int64 `json:"epoch"`
 
 	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
 	Member MemberName `json:"member"`
@@ -284,7 +286,9 @@ type GroupCommit struct {
 // GroupCommitted defines model for GroupCommitted.
 type GroupCommitted struct {
 	Committed []GroupPosition `json:"committed"`
-	Epoch     int64           `json:"epoch"`
+
+	// Epoch The one that was named, or the cursor's: what a later one has taken away only a poll shows.
+	Epoch int64 `json:"epoch"`
 
 	// Member UTF-8 without control characters, `/` and `\`, but not `.` or `..`.
 	Member       MemberName     `json:"member"`
